@@ -1,5 +1,6 @@
 //! The image as fsck sees it: blocks read, verified, sealed and written, all over an overlay.
 
+use super::dirs::Leaving;
 use crate::device::Overlay;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::dir::NameHash;
@@ -11,7 +12,7 @@ use crate::store::verify;
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -43,6 +44,12 @@ pub(super) struct Image {
     base: Base,
     /// What is to be copied when the plan is carried out.
     pub copies: Vec<Copy>,
+    /// Blocks that were free, for metadata: nothing leads to them until the plan is carried out.
+    pub fresh: BTreeSet<u64>,
+    /// Names that leave blocks of directories, by the block.
+    pub leaving: BTreeMap<u64, Leaving>,
+    /// Free blocks that have them while the plan is carried out.
+    pub kept_in: BTreeMap<u64, u64>,
     /// Blocks read ahead.
     ahead: RefCell<HashMap<u64, IoBuf>>,
     /// Something could not be read that is not in the areas.
@@ -111,7 +118,15 @@ impl Image {
     pub fn new(device: Arc<Overlay>, sb: Superblock) -> Image {
         let (hash, seed) = (NameHash::new(&sb.hash_key), checksum_seed(&sb.uuid));
         let base = Base { device, sb, hash, seed };
-        Image { base, copies: Vec::new(), ahead: RefCell::default(), unreadable: Cell::new(false) }
+        Image {
+            base,
+            copies: Vec::new(),
+            fresh: BTreeSet::new(),
+            leaving: BTreeMap::new(),
+            kept_in: BTreeMap::new(),
+            ahead: RefCell::default(),
+            unreadable: Cell::new(false),
+        }
     }
 
     /// What threads share.
@@ -166,10 +181,15 @@ impl Image {
         self.verify(block, kind, &buf).map(|()| buf)
     }
 
-    /// Writes a block with a header, sealed.
-    pub fn put(&self, block: u64, kind: BlockKind, mut buf: IoBuf) -> Result<()> {
+    /// A block with a header, sealed for its place.
+    pub fn sealed(&self, block: u64, kind: BlockKind, mut buf: IoBuf) -> IoBuf {
         finish_image(self.seed, block, kind, &mut buf);
-        self.put_raw(block, buf)
+        buf
+    }
+
+    /// Writes a block with a header, sealed.
+    pub fn put(&self, block: u64, kind: BlockKind, buf: IoBuf) -> Result<()> {
+        self.put_raw(block, self.sealed(block, kind, buf))
     }
 
     /// Writes bytes as they are.

@@ -20,11 +20,13 @@
 //! - Without `repair` nothing is written to the device.
 //! - A repair that is interrupted at any write leaves an image that a second repair completes: the superblock
 //!   says "damaged" before the first change and until the last; changed blocks go by way of the double-write
-//!   area, so that none is ever torn; copies of data are complete before anything leads to them.
+//!   area, so that none is ever torn; copies of data are complete before anything leads to them; names that move from one
+//!   block of a directory to another stand in one of them or in a block of their own, as long as there is a free one.
 //! - Everything ends, whatever the image holds: chains and trees are bounded by claims, rounds by a number.
 //! - Memory: three bits a block of the image, some 80 bytes an inode, 24 bytes for each row of blocks that gets a
-//!   copy, some megabytes for each thread, the first 100,000 issues, and the blocks that the plan changes: 64 MiB of
-//!   them in memory, the rest in a temporary file without a name (under `TMPDIR`), for some sixty bytes of memory each.
+//!   copy, some 200 bytes for each name that moves within its directory, some megabytes for each thread, the first 100,000
+//!   issues, and the blocks that the plan changes: 64 MiB of them in memory, the rest in a temporary file without a name
+//!   (under `TMPDIR`), for some sixty bytes of memory each.
 
 mod batches;
 mod bitmaps;
@@ -326,5 +328,6 @@ fn round(
         return Ok(None);
     }
     bitmaps::check(&mut state, counts)?;
+    dirs::find_room(&mut state)?;
     Ok(Some(End::Settled))
 }

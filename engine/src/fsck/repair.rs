@@ -2,16 +2,19 @@
 //!
 //! 1. The superblock says "damaged": nobody mounts the image for writing until the end. What an interrupted repair has
 //!    saved goes home; flush. Only then is the area free for other images: a home that was torn is whole.
-//! 2. Data is copied to blocks that nothing leads to; flush.
-//! 3. Batch by batch: changed blocks go to the double-write area, flush, then home, flush. A repair that
-//!    begins on an image marked "damaged" takes whole images of an interrupted one for what is at home.
-//! 4. The area is made blank; the superblock says what the image is now.
+//! 2. Data is copied, and new metadata written, to blocks that nothing leads to; flush.
+//! 3. Names that leave a block of a directory go to a free one; flush. Batch by batch: changed blocks go to the double-write
+//!    area, flush, then home, flush; those that names leave lead to the block that has these. A repair that
+//!    begins on an image marked "damaged" takes whole images of an interrupted one for what is at home. Once all is home
+//!    the blocks that names have left follow as they are to be.
+//! 4. The area is made blank, with what checkpoint rounds have left in it: where the journal were given up later, the images
+//!    of the last would go over what is mended. The superblock says what the image is now.
 //!
 //! Between two batches the image may be half mended; the next repair finds the rest, for every mend is one
 //! that a check of the result would plan again.
 
 use super::image::{BATCH, Image, header as header_of};
-use super::{Progress, Stage};
+use super::{Progress, Stage, dirs};
 use crate::Result;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
@@ -19,6 +22,8 @@ use crate::format::{
     U32, U64, checksum, checksum_seed,
 };
 use crate::superblock;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use zerocopy::IntoBytes;
 
 /// The round of a repair's images: none of a checkpoint's.
@@ -58,22 +63,76 @@ pub(super) fn carry_out(
     device.run(torn.collect())?;
     device.flush()?;
     copy_data(device, image, progress)?;
+    // A block that names are kept in is free once the plan is carried out.
+    let kept: BTreeSet<u64> = image.kept_in.values().copied().collect();
+    let (new, blocks): (Vec<u64>, Vec<u64>) = blocks
+        .into_iter()
+        .filter(|block| !kept.contains(block))
+        .partition(|block| image.fresh.contains(block));
+    for batch in new.chunks(BATCH) {
+        write_home(device, contents(image, batch)?)?;
+    }
     let area = segments(image);
-    let capacity: usize = area.iter().map(|(_, room)| room).sum();
-    for (sequence, batch) in blocks.chunks(capacity.max(1)).enumerate() {
-        progress.at(Stage::Repair, (sequence * capacity) as u64, blocks.len() as u64);
-        let content = |block: &u64| Some(image.device.content(*block)?.map(|buf| (*block, buf)));
-        let contents: Vec<(u64, IoBuf)> = batch.iter().filter_map(content).collect::<Result<_>>()?;
-        save(device, image, &area, sequence as u64, &contents)?;
-        let home = contents.into_iter().map(|(block, buf)| Request::write(block, buf, Cause::Fsck));
-        device.run(home.collect())?;
-        device.flush()?;
+    let (mut batches, mut left) = (Batches { device, image, area: &area, sequence: 0 }, Vec::new());
+    let total = blocks.len() as u64;
+    for batch in blocks.chunks(batches.room()) {
+        progress.at(Stage::Repair, batches.sequence * batches.room() as u64, total);
+        let mut contents = contents(image, batch)?;
+        let mut leaving = Vec::new();
+        for (block, buf) in &mut contents {
+            let Some((first, names)) = dirs::with_leaving(image, *block, buf) else { continue };
+            *buf = first;
+            leaving.push(names);
+            left.push(*block);
+        }
+        if !leaving.is_empty() {
+            write_home(device, leaving)?;
+        }
+        batches.carry(contents)?;
+    }
+    for batch in left.chunks(batches.room()) {
+        batches.carry(contents(image, batch)?)?;
     }
     let blank = |at: u64| Request::write(at, IoBuf::zeroed(BLOCK_SIZE), Cause::Fsck);
-    device.run(area.iter().map(|(at, _)| *at).chain(blanked).map(blank).collect())?;
+    device.run(heads(image, area_blocks).into_iter().chain(blanked).map(blank).collect())?;
     sb.state.set(state);
     // `write` flushes what came before it first.
     superblock::write(device, &mut sb)
+}
+
+/// What the plan has for blocks that it changes.
+fn contents(image: &Image, blocks: &[u64]) -> Result<Vec<(u64, IoBuf)>> {
+    let content = |block: &u64| Some(image.device.content(*block)?.map(|buf| (*block, buf)));
+    blocks.iter().filter_map(content).collect()
+}
+
+/// Writes blocks to their places, durably on return.
+fn write_home(device: &dyn BlockDevice, contents: Vec<(u64, IoBuf)>) -> Result<()> {
+    let home = contents.into_iter().map(|(block, buf)| Request::write(block, buf, Cause::Fsck));
+    device.run(home.collect())?;
+    device.flush()
+}
+
+/// Brings blocks home by way of the area.
+struct Batches<'b> {
+    device: &'b dyn BlockDevice,
+    image: &'b Image,
+    area: &'b [(u64, usize)],
+    /// The number of the next one.
+    sequence: u64,
+}
+
+impl Batches<'_> {
+    /// Blocks of a batch.
+    fn room(&self) -> usize {
+        self.area.iter().map(|(_, room)| room).sum::<usize>().max(1)
+    }
+
+    fn carry(&mut self, contents: Vec<(u64, IoBuf)>) -> Result<()> {
+        save(self.device, self.image, self.area, self.sequence, &contents)?;
+        self.sequence += 1;
+        write_home(self.device, contents)
+    }
 }
 
 fn copy_data(device: &dyn BlockDevice, image: &Image, progress: &mut Progress) -> Result<()> {
@@ -105,6 +164,21 @@ fn segments(image: &Image) -> Vec<(u64, usize)> {
         .map(|at| (start + at, (blocks - at).min(SEGMENT) as usize - 1))
         .filter(|(_, room)| *room > 0)
         .collect()
+}
+
+/// Blocks of the area that are headers of segments, whoever has written those; or that cannot be read.
+fn heads(image: &Image, area: Range<u64>) -> Vec<u64> {
+    let seed = checksum_seed(&image.sb.uuid);
+    let is_head = |at: u64, bytes: &[u8]| DoubleWriteHeader::find(seed, at, bytes).is_some();
+    let mut heads = Vec::new();
+    for first in area.clone().step_by(BATCH) {
+        let blocks: Vec<u64> = (first..area.end.min(first + BATCH as u64)).collect();
+        let read = image.read_many(&blocks);
+        let found = blocks.into_iter().zip(read);
+        let heads_here = found.filter(|(at, read)| read.as_ref().map_or(true, |bytes| is_head(*at, bytes)));
+        heads.extend(heads_here.map(|(at, _)| at));
+    }
+    heads
 }
 
 /// Writes images to the area, durably on return.

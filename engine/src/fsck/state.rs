@@ -252,6 +252,7 @@ impl<'a> State<'a> {
         self.claims.add_all(start, u64::from(len));
         if metadata {
             self.metadata.add_all(start, u64::from(len));
+            self.image.fresh.extend(start..start + u64::from(len));
         }
         Ok(Some(start))
     }

@@ -2,9 +2,11 @@
 
 mod edit;
 mod entry;
+mod leaving;
 mod look;
 
 pub(super) use edit::{add_buckets, has_names, insert, lookup, remove_entry};
+pub(super) use leaving::{Leaving, find_room, with_leaving};
 
 use super::Stage;
 use super::extents::{self, Visitor};
@@ -80,10 +82,10 @@ pub(super) fn check(state: &mut State<'_>) -> Result<()> {
         read_ahead(state, batch);
         for (_, nid) in batch {
             let Some(mut inode) = state.inode(*nid) else { continue };
-            let blocks = shape(state, *nid, &mut inode)?;
-            let dir = Arc::new(describe(&inode, blocks.len()));
+            let buckets = shape(state, *nid, &mut inode)?;
+            let dir = Arc::new(describe(&inode, inode.buckets.get() as usize));
             let bucket = |(bucket, block)| Bucket { dir: Arc::clone(&dir), bucket, block };
-            waiting.extend((0..).zip(blocks).map(bucket));
+            waiting.extend(buckets.into_iter().map(bucket));
         }
         done += batch.len();
         if waiting.len() >= BUCKETS || done == dirs.len() {
@@ -121,8 +123,9 @@ fn check_buckets(state: &mut State<'_>, buckets: &[Bucket], (done, total): (u64,
     )
 }
 
-/// Makes the number of buckets, the size and the mapped blocks agree; the buckets' blocks.
-fn shape(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Vec<u64>> {
+/// Makes the number of buckets, the size and the mapped blocks agree; the buckets, and
+/// their blocks.
+fn shape(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Vec<(u32, u64)>> {
     let mut gather = Gather { blocks: Vec::new(), trim: true };
     let beyond = extents::walk(state, inode, &mut gather)?;
     let blocks = gather.blocks;
@@ -139,7 +142,7 @@ fn shape(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Vec<u64>>
         inode.size.set(size);
         state.put_inode(nid, inode)?;
     }
-    Ok(blocks)
+    Ok((0..).zip(blocks).collect())
 }
 
 /// What the blocks of one bucket have shown so far.
@@ -158,6 +161,20 @@ impl Seen {
 }
 
 fn check_bucket(state: &mut State<'_>, dir: &Dir, bucket: u32, first: u64) -> Result<()> {
+    let mut left = Vec::new();
+    let length = check_chain(state, dir, bucket, first, &mut left)?;
+    leaving::note(state, length, left);
+    Ok(())
+}
+
+/// Checks the blocks of a bucket: how many there are, and which names leave them for other buckets.
+fn check_chain(
+    state: &mut State<'_>,
+    dir: &Dir,
+    bucket: u32,
+    first: u64,
+    left: &mut Vec<(u64, Leaving)>,
+) -> Result<usize> {
     let mut seen = Seen::default();
     let mut block = first;
     let mut before: Option<u64> = None;
@@ -176,7 +193,7 @@ fn check_bucket(state: &mut State<'_>, dir: &Dir, bucket: u32, first: u64) -> Re
             };
             if let Some(why) = problem {
                 state.found(IssueKind::BucketChain, place, format!("overflow of bucket {bucket}: {why}"));
-                return cut(state, last);
+                return cut(state, last).map(|()| length);
             }
             state.claim_metadata(block);
             if let Some(record) = state.records.get_mut(dir.nid) {
@@ -211,14 +228,25 @@ fn check_bucket(state: &mut State<'_>, dir: &Dir, bucket: u32, first: u64) -> Re
             rewrite = false;
         }
         let all = if rewrite { Vec::new() } else { entries.clone() };
-        entries.retain_mut(|entry| check_entry(state, dir, bucket, place, &mut seen, entry));
+        let mut moved = Vec::new();
+        entries.retain_mut(|entry| {
+            let moves = state.moves.len();
+            let stays = check_entry(state, dir, bucket, place, &mut seen, entry);
+            if state.moves.len() > moves {
+                moved.push(entry.clone());
+            }
+            stays
+        });
+        if !moved.is_empty() {
+            left.push((block, Leaving::new(dir, bucket, moved)));
+        }
         if rewrite || entries != all {
             write_bucket(state, dir, bucket, block, next, &entries)?;
         }
         before = Some(block);
         block = next;
     }
-    Ok(())
+    Ok(length)
 }
 
 /// Whether a block that does not verify was part of this directory, and not something else that a wrong

@@ -1,6 +1,7 @@
 //! Sound images are clean; each kind of damage is found and mended; a repair may be interrupted anywhere; and
 //! nothing that an image can hold makes the check panic or run on.
 
+mod area;
 mod beyond;
 mod hostile;
 mod journal;

@@ -22,7 +22,7 @@ fn damaged() -> Made {
 }
 
 /// Repairs, and fails at a write; whether it came so far.
-fn interrupted(made: &Made, writes: u64) -> bool {
+pub(super) fn interrupted(made: &Made, writes: u64) -> bool {
     let failing = Arc::new(Failing::after(made.device.clone(), writes));
     let media = Media { device: failing.clone(), ..made.media() };
     let outcome = check(&media, &repairing());
@@ -53,4 +53,35 @@ fn a_repair_that_is_interrupted_twice_loses_nothing_more() {
         }
     }
     assert!(turns > 50);
+}
+
+/// Two buckets have each other's entries: what one repair moves goes over several batches, and is always in one of them.
+#[test]
+fn names_that_move_to_their_buckets_are_lost_at_no_write() {
+    let made = made();
+    made.damage(|tool| {
+        let (_, plant) = PLANTS.iter().find(|(kind, _)| *kind == IssueKind::DentryBucket).expect("planted");
+        plant(tool);
+    });
+    let mut sb = superblock::read(&*made.device).expect("an image");
+    // One segment of one image.
+    sb.dw_blocks.set(2);
+    superblock::write(&*made.device, &mut sb).expect("memory");
+    let whole = made.over(made.device.clone());
+    assert_eq!(whole.repair().status(), 1);
+    let expected: BTreeSet<Vec<u8>> = tool::names(&whole, whole.dir);
+    assert_eq!(expected.len(), 302);
+    assert_eq!(whole.check().issues, []);
+    let mut interruptions = 0;
+    for writes in 0.. {
+        let made = made.over(made.device.clone());
+        if !interrupted(&made, writes) {
+            break;
+        }
+        interruptions += 1;
+        assert!(made.repair().status() <= 1, "write {writes}");
+        assert_eq!(made.check().issues, [], "write {writes}");
+        assert!(tool::names(&made, made.dir) == expected, "write {writes}");
+    }
+    assert!(interruptions > 10, "{interruptions}");
 }
