@@ -28,6 +28,8 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
             Some(damage) => (IssueKind::JournalDamaged, damage),
         },
         Err(Error::Refused(why)) => (IssueKind::RingMissing, why),
+        // The journal's header, it may be.
+        Err(e @ Error::Device { .. }) if discard => (IssueKind::RingMissing, e.to_string()),
         Err(e) => return Err(e),
     };
     if !discard {
@@ -143,15 +145,16 @@ pub(super) fn onto(
 pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> {
     let sb = &image.sb;
     let (start, blocks) = (sb.ring_start.get(), sb.ring_blocks.get());
-    if sb.journal_kind.get() == JournalKind::Ssd as u32
-        && blocks >= 2
-        && read_device_header(&*image.device, start, blocks)?.is_none()
-    {
-        if let Some(version) = newer_device_version(&*image.device, start)? {
+    let is_inside = sb.journal_kind.get() == JournalKind::Ssd as u32 && blocks >= 2;
+    let header = if is_inside { read_device_header(&*image.device, start, blocks) } else { Ok(None) };
+    if is_inside && !matches!(header, Ok(Some(_))) {
+        if header.is_ok()
+            && let Some(version) = newer_device_version(&*image.device, start)?
+        {
             return Err(Error::Refused(foreign(&Absence::OtherVersionInside(version))));
         }
         let used = [start, start + 1]
-            .map(|block| image.read(block).is_ok_and(|bytes| bytes.iter().any(|b| *b != 0)));
+            .map(|block| image.read(block).map_or(true, |bytes| bytes.iter().any(|b| *b != 0)));
         if used != [false, false] {
             let detail = "neither copy of the journal's header is valid, nor are they blank".into();
             findings.add(IssueKind::RingHeader, Location::block(start), detail, Outcome::Mendable);

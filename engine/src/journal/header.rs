@@ -77,11 +77,17 @@ pub(crate) fn newer_version(start: &[u8]) -> Option<u32> {
 
 /// As [`newer_version`], of a ring region: of a newer version, where no copy of its header is of one that is known.
 pub(crate) fn newer_device_version(device: &dyn BlockDevice, start: u64) -> Result<Option<u32>> {
+    let copies = device_copies(device, start).into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(copies.iter().filter_map(|copy| newer_version(copy.get(..RING_HEADER_COPY)?)).max())
+}
+
+/// The copies at the start of a ring region, each by itself: one that cannot be read may be the one that was being written.
+fn device_copies(device: &dyn BlockDevice, start: u64) -> Vec<Result<IoBuf>> {
     let requests = (0..HEADER_BLOCKS)
         .map(|copy| Request::read(start + copy, IoBuf::zeroed(BLOCK_SIZE), Cause::Recovery))
         .collect();
-    let copies = device.run(requests)?;
-    Ok(copies.iter().filter_map(|copy| newer_version(copy.get(..RING_HEADER_COPY)?)).max())
+    let done = device.wait(device.submit(requests));
+    done.into_iter().map(|done| done.result.map(|()| done.buf)).collect()
 }
 
 fn newest(copies: [Option<RingHeader>; 2]) -> Option<RingHeader> {
@@ -125,18 +131,23 @@ pub fn init_mapped(
 
 /// The header that counts in the ring region of `blocks` blocks from block `start` on; `None` if there is
 /// none that is valid and whose slots fit the region.
+///
+/// # Errors
+/// Those of the device, where no copy is valid and one cannot be read.
 pub fn read_device_header(device: &dyn BlockDevice, start: u64, blocks: u64) -> Result<Option<RingHeader>> {
-    let requests = (0..HEADER_BLOCKS).map(|copy| Request {
-        op: Op::Read,
-        block: start + copy,
-        buf: IoBuf::zeroed(BLOCK_SIZE),
-        cause: Cause::Recovery,
-    });
     let mut copies = [None; HEADER_BLOCKS as usize];
-    for (copy, buf) in device.run(requests.collect())?.iter().enumerate().take(copies.len()) {
-        copies[copy] = parse(buf, copy as u64);
+    let mut failed = None;
+    for (copy, read) in device_copies(device, start).into_iter().enumerate().take(copies.len()) {
+        match read {
+            Ok(buf) => copies[copy] = parse(&buf, copy as u64),
+            Err(e) => failed = Some(e),
+        }
     }
-    Ok(newest(copies).filter(|h| h.slots.get() / BLOCK_SLOTS + HEADER_BLOCKS <= blocks))
+    let header = newest(copies).filter(|h| h.slots.get() / BLOCK_SLOTS + HEADER_BLOCKS <= blocks);
+    match failed {
+        Some(e) if header.is_none() => Err(e),
+        _ => Ok(header),
+    }
 }
 
 /// [`crate::Error::Refused`] if so many slots have no room in memory.
@@ -146,6 +157,14 @@ fn fits(memory: &dyn PersistentMemory, slots: u64) -> Result<()> {
         return Err(crate::Error::Refused(why));
     }
     Ok(())
+}
+
+/// Makes both copies in the image blank, durably.
+fn make_blank(stream: &Stream) -> Result<()> {
+    let blank = |copy| Request::write(stream.start + copy, IoBuf::zeroed(BLOCK_SIZE), Cause::Journal);
+    crate::blocking::about_to_block();
+    stream.device.run((0..HEADER_BLOCKS).map(blank).collect())?;
+    stream.device.flush()
 }
 
 /// Writes headers in turn.
@@ -187,8 +206,11 @@ impl HeaderWriter {
         let mut sequence = read_mapped_header(memory).map_or(0, |h| h.sequence.get());
         if let Some(stream) = stream {
             let region = fields.slots.get() / BLOCK_SLOTS + HEADER_BLOCKS;
-            let on_device = read_device_header(stream.device.as_ref(), stream.start, region)?;
-            sequence = sequence.max(on_device.map_or(0, |h| h.sequence.get()));
+            match read_device_header(stream.device.as_ref(), stream.start, region) {
+                Ok(on_device) => sequence = sequence.max(on_device.map_or(0, |h| h.sequence.get())),
+                // Neither counts, whatever one says that can be read another time.
+                Err(_) => make_blank(stream)?,
+            }
         }
         fields.sequence = sequence.into();
         Ok(HeaderWriter { current: fields })

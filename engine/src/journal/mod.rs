@@ -76,6 +76,7 @@ mod size;
 mod stats;
 mod stop;
 mod stream;
+mod unreadable;
 #[cfg(test)]
 mod tests;
 
@@ -88,6 +89,7 @@ pub use group::Done;
 pub use handle::{Applied, Persisted, Reserved, Sealed};
 pub(crate) use header::{header_in, newer_device_version, newer_version};
 pub use header::{init_mapped, read_device_header, read_mapped_header, ring_bytes};
+pub(crate) use scan::scan_device_of;
 pub use scan::{Records, Scan, scan_device, scan_mapped};
 pub use size::{MIN_SLOTS, least_slots};
 pub use stats::JournalStats;

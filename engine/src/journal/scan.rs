@@ -12,11 +12,17 @@
 //! checksum of its range. What counts is the prefix that ends with the last commit up to which everything
 //! verifies. What is invalid beyond is a torn tail, unless a commit anywhere in the ring says that it was on
 //! durable media: then it is damage.
+//!
+//! *Blocks of it that cannot be read*. One that the chain has come to is damage, for nothing tells whether what lies there,
+//! or beyond, was promised. One that lies behind the end of the chain has nothing that is needed: it could only have said
+//! that the end is none. A header that is older than the ring, where a copy of it cannot be read or is damaged, is known by
+//! a first slot of a later lap, and is damage too: until the head has moved nothing is written over what it needs.
 
 use zerocopy::FromBytes;
 
 use super::header::{HEADER_BLOCKS, read_device_header, read_mapped_header};
 use super::ring::{BLOCK_SLOTS, Geometry, POSITION_AT, Slot};
+use super::unreadable::Unreadable;
 use crate::device::{BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{
     CommitPayload, Position, RING_HEADER_SPACE, RingHeader, SLOT_HEADER_SIZE, SLOT_SIZE, SlotKind,
@@ -62,6 +68,23 @@ pub fn scan_mapped(memory: Arc<dyn PersistentMemory>) -> Result<Scan> {
     Ok(scan)
 }
 
+/// Scans the ring region of `blocks` blocks from block `start` on, of an image whose last mount was this one. Refused if it
+/// has no valid header.
+pub(crate) fn scan_device_of(
+    device: Arc<dyn BlockDevice>,
+    start: u64,
+    blocks: u64,
+    epoch: u64,
+) -> Result<Scan> {
+    let mut scan = scan_device(device, start, blocks)?;
+    if scan.damage.is_none() && epoch > scan.header.epoch.get() && scan.has_slots_of(epoch)? {
+        scan.damage = Some(format!(
+            "the journal's header of mount {epoch} is lost, and there is a journal of that mount"
+        ));
+    }
+    Ok(scan)
+}
+
 /// Scans the ring region of `blocks` blocks from block `start` on. Refused if it has no valid header.
 pub fn scan_device(device: Arc<dyn BlockDevice>, start: u64, blocks: u64) -> Result<Scan> {
     let header = read_device_header(device.as_ref(), start, blocks)?
@@ -99,7 +122,7 @@ impl Scan {
 
     /// Those beyond the end that are whole, in position order: with damage, what may have been committed.
     pub(crate) fn records_beyond(&self) -> Records<'_> {
-        Records { scan: self, reader: self.reader(), at: self.end, until: self.limit() }
+        Records { scan: self, reader: self.bearing_reader(), at: self.end, until: self.limit() }
     }
 
     /// Whether the record that this position was reserved for, in this epoch, counts: it is whole, or recovery needs it no
@@ -123,7 +146,32 @@ impl Scan {
     }
 
     pub(super) fn reader(&self) -> Reader<'_> {
-        Reader { scan: self, first: 0, bytes: IoBuf::zeroed(0) }
+        Reader {
+            scan: self,
+            first: 0,
+            bytes: IoBuf::zeroed(0),
+            unreadable: Unreadable::default(),
+            bears: false,
+        }
+    }
+
+    /// One to which slots that cannot be read are such as do not verify.
+    fn bearing_reader(&self) -> Reader<'_> {
+        Reader { bears: true, ..self.reader() }
+    }
+
+    /// Whether any slot was written in this mount.
+    fn has_slots_of(&self, epoch: u64) -> Result<bool> {
+        let ring = Geometry::new(self.ring.slots, &self.header.image_uuid, epoch, 1);
+        let mut reader = self.bearing_reader();
+        for index in 0..self.ring.slots {
+            let bytes = reader.raw(index)?;
+            let says = bytes[POSITION_AT..].first_chunk().map_or(0, |says| Position::from_le_bytes(*says));
+            if ring.index(says) as u64 == index && ring.verify(says, bytes).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(super) fn limit(&self) -> Position {
@@ -164,7 +212,7 @@ impl Scan {
     }
 
     fn find_device_end(&mut self) -> Result<()> {
-        let mut reader = self.reader();
+        let mut reader = self.bearing_reader();
         let mut last_commit = None;
         let (mut at, mut end, mut range_crc) = (self.head, self.head, 0);
         while at < self.limit() {
@@ -184,6 +232,7 @@ impl Scan {
             }
             at += count;
         }
+        let unread = reader.has_met_unreadable();
         // Whether what follows was ever promised, only another commit can tell.
         let mut durable = self.head;
         for at in end..self.limit() {
@@ -194,9 +243,16 @@ impl Scan {
                 durable = durable.max(commit.durable_upto.get());
             }
         }
-        let damage = (durable > end).then(|| {
-            format!("the journal is whole only up to slot {end}, but everything up to {durable} was on durable media")
-        });
+        let is_overtaken = self.ring.verify(self.limit(), reader.raw(self.head)?).is_some();
+        let damage = if durable > end {
+            Some(format!(
+                "the journal is whole only up to slot {end}, but everything up to {durable} was on durable media"
+            ))
+        } else if unread {
+            Some(format!("the journal cannot be read at slot {at}, and what is there may be needed"))
+        } else {
+            is_overtaken.then(|| "the journal goes on beyond what the newest header that it has says".into())
+        };
         (self.end, self.last_commit, self.damage) = (end, last_commit, damage);
         Ok(())
     }
@@ -208,6 +264,9 @@ pub(super) struct Reader<'s> {
     /// Index of the first slot in the window.
     first: usize,
     bytes: IoBuf,
+    unreadable: Unreadable,
+    /// Slots that cannot be read do not verify; otherwise to ask for one is an error.
+    bears: bool,
 }
 
 impl Reader<'_> {
@@ -243,10 +302,19 @@ impl Reader<'_> {
             Source::Device(device, start) => {
                 let block = start + (self.first / per_block) as u64;
                 let request = Request { op: Op::Read, block, buf, cause: Cause::Recovery };
-                device.run(vec![request])?.pop().unwrap_or_else(|| IoBuf::zeroed(0))
+                self.unreadable.blocks.clear();
+                match device.run(vec![request]).map(|mut read| read.pop()) {
+                    Ok(Some(buf)) => buf,
+                    _ => self.unreadable.read_by_blocks(device.as_ref(), block, self.first, count)?,
+                }
             }
         };
         Ok(())
+    }
+
+    /// Whether a slot was asked for that cannot be read.
+    fn has_met_unreadable(&self) -> bool {
+        self.unreadable.is_met
     }
 
     fn slot(&mut self, position: Position) -> Result<Option<Slot>> {
@@ -262,7 +330,15 @@ impl Reader<'_> {
             }
         }
         let ring = self.scan.ring;
-        Ok(ring.verify(position, self.raw(position)?))
+        let slot = ring.verify(position, self.raw(position)?);
+        let index = ring.index(position);
+        if self.unreadable.blocks.contains(&(index - index % BLOCK_SLOTS as usize)) {
+            self.unreadable.is_met = true;
+            if !self.bears {
+                return Err(Error::Device { context: "read the journal", errno: libc::EIO });
+            }
+        }
+        Ok(slot)
     }
 
     /// The first slot and the count of the record that starts at `position`, if it is whole.

@@ -208,7 +208,12 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     let unclean = sb.state.get() == STATE_MOUNTED;
     let read_only = to_read || sb.state.get() == STATE_DAMAGED;
     let (mut new_journal, mut other_mount, mut is_overtaken) = (None, 0, false);
-    let header = match ring.find(&sb, &device)? {
+    let found = match ring.find(&sb, &device) {
+        // Neither copy of the header is there; it is not needed, or given up.
+        Err(Error::Device { .. }) if !unclean || options.discard_journal => Ring::None(Absence::Damaged),
+        found => found?,
+    };
+    let header = match found {
         Ring::Ours(header) => Some(header),
         Ring::None(absence) if unclean && !options.discard_journal => {
             return Err(Error::Refused(lost(&absence)));

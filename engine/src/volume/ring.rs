@@ -9,7 +9,7 @@ use crate::device::{BlockDevice, in_use};
 use crate::format::{JournalKind, RING_HEADER_SPACE, RingHeader, StagingOwner, Superblock};
 use crate::journal::{
     self, Scan, header_in, newer_device_version, newer_version, read_device_header, read_mapped_header,
-    scan_device, scan_mapped,
+    scan_device_of, scan_mapped,
 };
 use crate::planted::{self, Bug};
 use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink};
@@ -169,7 +169,12 @@ impl RingMedia {
         if !in_image || !matches!(self, RingMedia::Ssd(_) | RingMedia::Unstaged(_)) {
             return Ok(false);
         }
-        Ok(matches!(self.find(sb, device)?, Ring::None(absence) if self.is_later(sb, &absence)))
+        match self.find(sb, device) {
+            Ok(Ring::None(absence)) => Ok(self.is_later(sb, &absence)),
+            // A header that cannot be read says nothing.
+            Ok(Ring::Ours(_)) | Err(Error::Device { .. }) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Whether it is not there, and no mount makes it.
@@ -213,7 +218,8 @@ impl RingMedia {
         device: &Arc<dyn BlockDevice>,
         header: &RingHeader,
     ) -> Result<Scan> {
-        let in_image = || scan_device(Arc::clone(device), sb.ring_start.get(), sb.ring_blocks.get());
+        let (start, blocks) = (sb.ring_start.get(), sb.ring_blocks.get());
+        let in_image = || scan_device_of(Arc::clone(device), start, blocks, sb.epoch.get());
         match self {
             RingMedia::Mapped(memory) => scan_mapped(Arc::clone(memory)),
             RingMedia::Ssd(staging) => {

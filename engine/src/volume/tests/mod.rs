@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod features;
 mod files;
+mod lost;
 mod newer;
 mod refused;
 mod told;
