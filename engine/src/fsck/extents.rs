@@ -94,16 +94,48 @@ pub(super) fn walk(state: &mut State<'_>, inode: &mut Inode, visitor: &mut dyn V
     let changed = walk.entries(state, &mut runs, inode.extent_depth, 0..LOGICAL_END, 0)?;
     if changed {
         let room = capacity(inode) * EXTENT_ENTRY_SIZE;
-        inode.inline[..room].fill(0);
+        put_entries(&mut inode.inline[..room], &runs);
         inode.extent_count = runs.len() as u8;
         if runs.is_empty() {
             inode.extent_depth = 0;
         }
-        for (bytes, run) in inode.inline.chunks_exact_mut(EXTENT_ENTRY_SIZE).zip(&runs) {
-            bytes.copy_from_slice(encode(run).as_bytes());
-        }
     }
     Ok(changed)
+}
+
+/// Gives an inode a tree of these runs, in new blocks as far as the root does not hold it; false, and nothing is changed,
+/// where there are not enough. The blocks of the tree that it had are nobody's then. To be used once every block is
+/// claimed.
+pub(super) fn build(state: &mut State<'_>, inode: &mut Inode, runs: Vec<Run>) -> Result<bool> {
+    let owner = (inode.nid.get(), inode.generation.get());
+    let (room, mut level, mut depth) = (capacity(inode), runs, 0);
+    while level.len() > room {
+        let mut above = Vec::with_capacity(level.len().div_ceil(EXTENT_NODE_ENTRIES));
+        for entries in level.chunks(EXTENT_NODE_ENTRIES) {
+            let Some(block) = state.allocate(1, true)? else { return Ok(false) };
+            let mut bytes = image::fresh(BlockKind::Extents, owner.0, owner.1);
+            put_entries(&mut bytes[EXTENT_NODE_START..], entries);
+            bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 2]
+                .copy_from_slice(&(entries.len() as u16).to_le_bytes());
+            bytes[BLOCK_HEADER_SIZE + 2..BLOCK_HEADER_SIZE + 4]
+                .copy_from_slice(&u16::from(depth).to_le_bytes());
+            state.image.put(block, BlockKind::Extents, bytes)?;
+            let logical = if above.is_empty() { 0 } else { entries[0].logical };
+            above.push(Run { logical, len: 0, block, unwritten: false });
+        }
+        (level, depth) = (above, depth + 1);
+    }
+    put_entries(&mut inode.inline[..room * EXTENT_ENTRY_SIZE], &level);
+    (inode.extent_depth, inode.extent_count) = (depth, level.len() as u8);
+    Ok(true)
+}
+
+/// Writes entries, and zeros behind them.
+fn put_entries(into: &mut [u8], runs: &[Run]) {
+    into.fill(0);
+    for (bytes, run) in into.chunks_exact_mut(EXTENT_ENTRY_SIZE).zip(runs) {
+        bytes.copy_from_slice(encode(run).as_bytes());
+    }
 }
 
 struct Walk<'v> {
@@ -189,11 +221,7 @@ impl Walk<'_> {
             return Ok(false);
         }
         let mut bytes = bytes;
-        let entries = &mut bytes[EXTENT_NODE_START..];
-        entries.fill(0);
-        for (bytes, run) in entries.chunks_exact_mut(EXTENT_ENTRY_SIZE).zip(&runs) {
-            bytes.copy_from_slice(encode(run).as_bytes());
-        }
+        put_entries(&mut bytes[EXTENT_NODE_START..], &runs);
         bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 2].copy_from_slice(&(runs.len() as u16).to_le_bytes());
         state.image.put(block, BlockKind::Extents, bytes)?;
         Ok(true)

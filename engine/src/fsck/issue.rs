@@ -119,7 +119,7 @@ issues! {
     /// The root directory is missing.
     RootMissing "root-missing" Grave "made anew; what it held goes to lost+found",
     /// The number of buckets and the blocks that the directory has do not agree.
-    DirBuckets "directory-buckets" Grave "set to the buckets that are there",
+    DirBuckets "directory-buckets" Grave "buckets that are missing are looked for on the image, or made anew; or the number is set to those that are there",
     /// A bucket block is unreadable, damaged or foreign.
     Bucket "bucket-block" Grave "built anew from the entries in it that verify",
     /// The chain of overflow blocks is broken, does not end, or meets another.

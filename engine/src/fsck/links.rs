@@ -154,11 +154,16 @@ fn check_table(state: &mut State<'_>, table: u64, mut bytes: crate::device::IoBu
 
 /// Brings what has no name to lost+found, then sets numbers of names and parents.
 pub(super) fn check(state: &mut State<'_>) -> Result<()> {
+    let filled = dirs::fill_holes(state)?;
     for to in std::mem::take(&mut state.moves) {
         if !dirs::insert(state, &to)? {
             // It is without a name now; the next round finds it so.
             continue;
         }
+    }
+    if filled {
+        // What is in the buckets that were found has names after all: the next round sees them.
+        return Ok(());
     }
     let mut lost = unreachable_dirs(state);
     for (nid, record) in state.records.used() {

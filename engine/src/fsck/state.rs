@@ -98,6 +98,8 @@ pub(super) struct State<'a> {
     pub doubtful: Vec<(Nid, Run)>,
     /// Entries to be removed: the directory, and what the entry leads to.
     pub removals: Vec<(Nid, Nid)>,
+    /// Directories of whose buckets some are not mapped.
+    pub holes: Vec<Nid>,
     taken: Option<Bits>,
     /// The first group that may have a free row of so many blocks: nothing is freed in a round.
     first_free: BTreeMap<u32, u64>,
@@ -117,6 +119,7 @@ impl<'a> State<'a> {
             records: Records::default(),
             moves: Vec::new(),
             doubtful: Vec::new(),
+            holes: Vec::new(),
             removals: Vec::new(),
             taken: None,
             first_free: BTreeMap::new(),

@@ -2,10 +2,12 @@
 
 mod edit;
 mod entry;
+mod holes;
 mod leaving;
 mod look;
 
 pub(super) use edit::{add_buckets, has_names, insert, lookup, remove_entry};
+pub(super) use holes::fill_holes;
 pub(super) use leaving::{Leaving, find_room, with_leaving};
 
 use super::Stage;
@@ -25,6 +27,7 @@ use crate::format::{BLOCK_HEADER_SIZE, BlockKind, FIRST_COOKIE, Inode, Nid, ROOT
 use crate::inode::FileType;
 use crate::sync::Arc;
 use entry::{Entry, read_entries, write_bucket};
+use holes::All;
 use std::collections::HashSet;
 
 /// A directory under check.
@@ -123,9 +126,20 @@ fn check_buckets(state: &mut State<'_>, buckets: &[Bucket], (done, total): (u64,
     )
 }
 
-/// Makes the number of buckets, the size and the mapped blocks agree; the buckets, and
-/// their blocks.
+/// Makes the number of buckets, the size and the mapped blocks agree, but for holes that are filled later; the buckets that
+/// there are, and their blocks.
 fn shape(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Vec<(u32, u64)>> {
+    let all = All::of(state, inode)?;
+    if all.is_whole(inode) {
+        return Ok(all.buckets().collect());
+    }
+    if all.has_holes(inode) {
+        let buckets: Vec<(u32, u64)> = all.buckets().collect();
+        let detail = format!("it has {} of its {} buckets", buckets.len(), inode.buckets);
+        state.found(IssueKind::DirBuckets, Location::nid(nid), detail);
+        state.holes.push(nid);
+        return Ok(buckets);
+    }
     let mut gather = Gather { blocks: Vec::new(), trim: true };
     let beyond = extents::walk(state, inode, &mut gather)?;
     let blocks = gather.blocks;

@@ -1,7 +1,7 @@
 //! Extent trees of several leaves that lose one of them, and go on being written.
 
 use super::*;
-use crate::format::{EXTENT_NODE_ENTRIES, EXTENT_NODE_START, Nid};
+use crate::format::{BLOCK_HEADER_SIZE, EXTENT_NODE_ENTRIES, EXTENT_NODE_START, Nid};
 use crate::vfs::{Context, OpenFlags, Vfs, WriteFlags};
 
 const NAME: &[u8] = b"of two leaves";
@@ -98,4 +98,109 @@ fn a_first_key_that_a_repair_has_left_too_high_is_set_and_its_runs_are_kept() {
         });
     });
     repaired_goes_on(&made, 0);
+}
+
+/// Gives a directory a tree of two leaves; the first bucket of the second, and the blocks of the leaves.
+fn with_leaves(made: &Made, dir: Nid) -> (u32, [u64; 2]) {
+    use crate::extent::{Run, encode};
+    use crate::format::EXTENT_ENTRY_SIZE;
+    use zerocopy::IntoBytes;
+    let (mut middle, mut leaves) = (0, [0; 2]);
+    made.damage(|tool| {
+        let buckets = tool.buckets(dir);
+        let blocks = tool.image.sb.blocks.get();
+        (middle, leaves) = (buckets.len() as u32 / 2, [blocks - 3, blocks - 5]);
+        let (first, second) = buckets.split_at(middle as usize);
+        let mut root = Vec::new();
+        for ((buckets, logical), leaf) in [(first, 0), (second, middle)].into_iter().zip(leaves) {
+            let inode = tool.inode(dir);
+            let mut bytes = image::fresh(BlockKind::Extents, dir, inode.generation.get());
+            bytes[BLOCK_HEADER_SIZE] = buckets.len() as u8;
+            let entries = bytes[EXTENT_NODE_START..].chunks_exact_mut(EXTENT_ENTRY_SIZE);
+            for ((entry, block), logical) in entries.zip(buckets).zip(logical..) {
+                let run = Run { logical, len: 1, block: *block, unwritten: false };
+                entry.copy_from_slice(encode(&run).as_bytes());
+            }
+            tool.image.put(leaf, BlockKind::Extents, bytes).expect("memory");
+            root.extend_from_slice(
+                encode(&Run { logical, len: 0, block: leaf, unwritten: false }).as_bytes(),
+            );
+        }
+        tool.edit_inode(dir, |inode| {
+            inode.inline[..root.len()].copy_from_slice(&root);
+            (inode.extent_depth, inode.extent_count) = (1, 2);
+            inode.blocks.set(inode.blocks.get() + 2);
+        });
+    });
+    // The bitmap knows nothing of them yet.
+    assert_eq!(made.repair().status(), 1);
+    assert_eq!(made.check().issues, []);
+    (middle, leaves)
+}
+
+#[test]
+fn a_directory_that_loses_a_block_of_its_extents_keeps_the_names_in_all_buckets() {
+    let expected = tool::names(&made(), made().dir);
+    for leaf in 0..2 {
+        for lost in [0, 2] {
+            let made = made();
+            let mut buckets = Vec::new();
+            made.damage(|tool| buckets = tool.buckets(made.dir));
+            let (middle, leaves) = with_leaves(&made, made.dir);
+            let range = if leaf == 0 { 0..middle as usize } else { middle as usize..buckets.len() };
+            let mut gone = 0;
+            made.damage(|tool| {
+                tool.smash(leaves[leaf], 100);
+                // Of these buckets nothing is left either.
+                for block in &buckets[range.clone()][..lost] {
+                    gone += names_in(tool, *block);
+                    tool.image.put_raw(*block, IoBuf::zeroed(4096)).expect("memory");
+                }
+            });
+            let report = made.repair();
+            assert_eq!(report.status(), 1, "{:#?}", report.issues);
+            assert_eq!(report.of(IssueKind::DirBuckets).count(), 1, "{:#?}", report.issues);
+            assert_eq!(made.check().issues, [], "leaf {leaf}, {lost} lost");
+            let found = tool::names(&made, made.dir);
+            assert!(
+                found.is_subset(&expected) && found.len() + gone == expected.len(),
+                "leaf {leaf}, {lost} lost"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_gives_a_directory_its_buckets_back_may_be_interrupted_at_any_write() {
+    let expected = tool::names(&made(), made().dir);
+    let damaged = made();
+    let (_, leaves) = with_leaves(&damaged, damaged.dir);
+    damaged.damage(|tool| tool.smash(leaves[0], 100));
+    let mut sb = superblock::read(&*damaged.device).expect("an image");
+    // One segment of one image.
+    sb.dw_blocks.set(2);
+    superblock::write(&*damaged.device, &mut sb).expect("memory");
+    let mut interruptions = 0;
+    for writes in 0.. {
+        let made = damaged.over(damaged.device.clone());
+        if !resumed::interrupted(&made, writes) {
+            break;
+        }
+        interruptions += 1;
+        assert!(made.repair().status() <= 1, "write {writes}");
+        assert_eq!(made.check().issues, [], "write {writes}");
+        assert!(tool::names(&made, made.dir) == expected, "write {writes}");
+    }
+    assert!(interruptions > 5, "{interruptions}");
+}
+
+fn names_in(tool: &tool::Tool<'_>, block: u64) -> usize {
+    let bytes = tool.image.get(block, BlockKind::Bucket).expect("sound");
+    let mut names = 0;
+    let all = crate::dir::bucket::walk(&bytes, |_, _| {
+        names += 1;
+        std::ops::ControlFlow::<()>::Continue(())
+    });
+    all.expect("sound");
+    names
 }
