@@ -48,6 +48,7 @@ mod memory;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod policy;
 mod pool;
+mod retired;
 mod ring;
 #[cfg(all(test, not(loom)))]
 mod tests;

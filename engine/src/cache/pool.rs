@@ -1,11 +1,6 @@
 //! The pool: where frames come from, and how they are found.
 //!
-//! What a file's index takes is counted here: for each page of it one frame is *retired* until the index goes; an
-//! eighth of the frames at the most, which indexes of files a hundred times as large as the pool do not reach. Frames
-//! that never had memory are held back for it, as long as there are some, up to a 64th of the pool: should huge pages
-//! fill them after all, that is as much as the pool takes too much. Others give their memory back to the system, which
-//! is a system call and an interrupt of every core: a few frames more or less than indexes take are no reason. A pool
-//! whose memory is another's too ([`FramePool::sharing`]) leaves all that to the owner that shares it out.
+//! What this leaves to others: the memory that indexes take ([`super::retired`]).
 
 #![allow(unsafe_code, reason = "copies of frames by optimistic readers, and slots that outlive frames")]
 
@@ -17,15 +12,13 @@ use super::free::FreeFrames;
 use super::guards::{Found, Fresh, Latched, OptimisticRead};
 use super::index::Slot;
 use super::memory::FrameMemory;
+use super::retired::{MOST_HELD, Retired, most_index_bytes};
 use super::warm::Warmer;
 use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Arc, CachePadded, Gauge, LaneCounter, Mutex, hint, thread};
 use crate::takeover::FrameRegion;
-
-/// The part of the frames that is held back for indexes at the most: one of so many.
-const MOST_HELD: usize = 64;
 
 /// A bounded number of frames.
 #[derive(Debug)]
@@ -35,32 +28,18 @@ pub struct FramePool {
     pub(super) frames: FrameTable,
     pub(super) free: FreeFrames,
     pub(super) eviction: Eviction,
-    retired: Mutex<Retired>,
+    pub(super) retired: Mutex<Retired>,
     /// See [`FramePool::leave`].
     is_left: AtomicBool,
     /// Most frames that are retired.
-    most_retired: usize,
+    pub(super) most_retired: usize,
     pub(super) counters: PoolCounters,
     // What follows is written by all cores, and lies on lines of its own.
     dirty: Gauge,
-    /// Bytes of the indexes, and frames retired for them.
-    index_bytes: CachePadded<AtomicUsize>,
-    retired_count: AtomicUsize,
-}
-
-/// Frames that indexes have the memory of.
-#[derive(Debug, Default)]
-struct Retired {
-    /// Those that gave their memory back.
-    numbers: Vec<u32>,
-    /// How many free frames are held back.
-    held: usize,
-}
-
-impl Retired {
-    fn len(&self) -> usize {
-        self.numbers.len() + self.held
-    }
+    /// Bytes of the indexes, frames retired for them, and the bytes above which some are to go.
+    pub(super) index_bytes: CachePadded<AtomicUsize>,
+    pub(super) retired_count: AtomicUsize,
+    pub(super) index_mark: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -136,6 +115,7 @@ impl FramePool {
         let (memory, frames) = (Arc::new(memory), table.len());
         // Frames that are held back for indexes stay without memory.
         let warm = if kept < frames { 0 } else { frames - frames / MOST_HELD };
+        let most_retired = if kept < frames { 0 } else { frames / 8 };
         FramePool {
             warmer: Warmer::new(&memory, warm),
             memory,
@@ -144,11 +124,12 @@ impl FramePool {
             eviction: Eviction::new(frames),
             retired: Mutex::new(Retired::default()),
             is_left: AtomicBool::new(false),
-            most_retired: if kept < frames { 0 } else { frames / 8 },
+            most_retired,
             counters: PoolCounters::default(),
             dirty: Gauge::new((frames / 2048).clamp(1, 16) as u32),
             index_bytes: CachePadded::new(AtomicUsize::new(0)),
             retired_count: AtomicUsize::new(0),
+            index_mark: AtomicUsize::new(most_index_bytes(most_retired)),
         }
     }
 
@@ -185,60 +166,6 @@ impl FramePool {
     pub fn len(&self) -> usize {
         // Relaxed: limits are derived from it.
         self.frames.len() - self.retired_count.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the indexes that name frames.
-    pub fn index_bytes(&self) -> usize {
-        // Relaxed: as in `len`.
-        self.index_bytes.load(Ordering::Relaxed)
-    }
-
-    /// An index has grown.
-    pub(super) fn charge(&self, bytes: usize) {
-        // Relaxed, here and below: a sum; the mutex orders what follows from it.
-        self.index_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.adjust_retired();
-    }
-
-    /// An index is gone.
-    pub fn discharge(&self, bytes: usize) {
-        self.index_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.adjust_retired();
-    }
-
-    /// Retires frames, or brings them back.
-    fn adjust_retired(&self) {
-        let want = |pool: &FramePool| (pool.index_bytes() / BLOCK_SIZE).min(pool.most_retired);
-        let slack = (self.frames.len() / 4096).min(64);
-        let retired = self.retired_count.load(Ordering::Relaxed);
-        if (want(self)..=want(self) + slack).contains(&retired) {
-            return;
-        }
-        let mut retired = self.retired.lock();
-        let want = want(self);
-        let most = (want + slack).min(self.most_retired);
-        if retired.len() > most {
-            while retired.len() > want
-                && let Some(number) = retired.numbers.pop()
-            {
-                self.free.give_back(number, &self.memory);
-            }
-            retired.held = self.free.hold(want - retired.numbers.len());
-        }
-        if retired.len() < want {
-            retired.held = self.free.hold((most - retired.numbers.len()).min(self.frames.len() / MOST_HELD));
-        }
-        let much = self.frames.len() / 32;
-        if retired.numbers.len() <= much && want > much + retired.held {
-            self.memory.stay_small();
-        }
-        while retired.len() < want
-            // None to be had now: the next node looks again.
-            && let Some(fresh) = self.take()
-        {
-            retired.numbers.push(fresh.retire());
-        }
-        self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
     /// Never so.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "baselines")]
 use crate::baseline::DataBaseline;
+use crate::blocking;
 use crate::cache::{CacheStats, FRAME_BYTES, FramePool, Inherited, PageId, available_memory, most_memory};
 use crate::device::{BLOCK_SIZE, keep_buffers};
 use crate::file::read::readahead::Readahead;
@@ -134,6 +135,8 @@ pub struct DataPath {
     /// Memory that a successor of this process takes over, if there is any.
     pub(in crate::file) takeover: Option<Arc<Takeover>>,
     pub(in crate::file) lost_before: Option<LostBefore>,
+    /// Held by who has inodes leave memory for their indexes: where the table is looked at next.
+    pub(in crate::file) relieving: Mutex<usize>,
     /// What a predecessor has left in frames, until that is taken over.
     pub(in crate::file) inherited: Mutex<Vec<Inherited>>,
 }
@@ -174,12 +177,13 @@ impl DataPath {
             reservations: FrameReservations::of(pool.len()),
             misses: LaneCounter::default(),
             syncs_home: LaneCounter::default(),
+            lost_before: LostBefore::of(takeover.as_deref(), &meta.table),
             meta,
             pool,
-            lost_before: LostBefore::of(takeover.as_deref(), &meta.table),
             write_back,
             journal,
             takeover,
+            relieving: Mutex::new(0),
             inherited: Mutex::new(inherited),
         })
     }
@@ -229,6 +233,27 @@ impl DataPath {
     /// credits and no range.
     pub fn pre_checkpoint(&self, upto: Position) -> Result<()> {
         self.journal.pre_checkpoint(upto)
+    }
+
+    /// Has inodes that nobody uses leave memory, where the indexes of files take more of it than the pool has for them. Called
+    /// with no lock held.
+    pub fn relieve_indexes(&self) {
+        if !self.pool.has_much_index() {
+            return;
+        }
+        let Some(mut next) = self.relieving.try_lock() else { return };
+        // Many frames leave with the indexes: that is as long as a sleep.
+        blocking::about_to_block();
+        // The second time without times that wait to be logged.
+        for _ in 0..2 {
+            let enough = || self.pool.excess_index() == 0;
+            let waiting = self.meta.table.let_indexes_go(&mut next, self.pool.excess_index(), enough);
+            if waiting.is_empty() {
+                break;
+            }
+            self.meta.log_times_of(&waiting);
+        }
+        self.pool.settle_for_index();
     }
 
     /// `count` frames instead of `old` ones, for a writer that then waits for its range. Called with no lock held.

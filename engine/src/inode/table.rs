@@ -131,7 +131,7 @@ impl InodeTable {
             inode.lent.lend();
         }
         shard.insert(inode.nid(), inode);
-        let waiting = sweep(&mut shard, self.shard_limit);
+        let waiting = sweep(&mut shard, self.shard_limit, SWEEP, |_| true);
         drop(shard);
         if !waiting.is_empty() {
             let mut all = self.waiting.lock();
@@ -142,6 +142,39 @@ impl InodeTable {
                 self.crowded.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Lets inodes leave whose data's indexes take memory, however few inodes there are, until that is `enough`: from the
+    /// shard `from` on, each looked at twice at the most, for those that were used since the hand passed are spared once.
+    /// Of those that only their times keep, as many as have `excess` bytes are handed out: the caller logs these.
+    pub fn let_indexes_go(
+        &self,
+        from: &mut usize,
+        excess: usize,
+        enough: impl Fn() -> bool,
+    ) -> Vec<Arc<InodeObj>> {
+        let bytes = |inode: &InodeObj| inode.made_data().map_or(0, |data| data.index.bytes());
+        let (mut waiting, mut waits) = (Vec::new(), 0);
+        for _ in 0..2 * SHARDS {
+            let mut left = usize::MAX;
+            while left > 0 {
+                if enough() {
+                    return waiting;
+                }
+                let mut shard = self.live.lock_shard(*from);
+                left = left.min(shard.len()).saturating_sub(SWEEP);
+                let found = sweep(&mut shard, 0, SWEEP, |inode| bytes(inode) > 0);
+                drop(shard);
+                for inode in found {
+                    if waits < excess {
+                        waits += bytes(&inode);
+                        waiting.push(inode);
+                    }
+                }
+            }
+            *from = (*from + 1) % SHARDS;
+        }
+        waiting
     }
 
     /// Inodes that could leave memory but for times that wait to be logged, once there are many. The caller
@@ -215,12 +248,18 @@ impl InodeTable {
     }
 }
 
-/// Makes room: looks at a few inodes from the hand on. Those that only their times keep are handed out.
-fn sweep(shard: &mut Shard<'_>, limit: usize) -> Vec<Arc<InodeObj>> {
+/// Makes room: looks at a few inodes from the hand on, and lets those go that are `meant`. Those that only their times keep
+/// are handed out.
+fn sweep(
+    shard: &mut Shard<'_>,
+    limit: usize,
+    looks: usize,
+    meant: impl Fn(&InodeObj) -> bool,
+) -> Vec<Arc<InodeObj>> {
     let mut waiting = Vec::new();
     let may_go = |inode: &Arc<InodeObj>| {
         // Relaxed: a hint.
-        if inode.referenced.swap(false, Ordering::Relaxed) || !unused(inode) {
+        if !meant(inode) || inode.referenced.swap(false, Ordering::Relaxed) || !unused(inode) {
             return false;
         }
         if inode.has_lazy_times() {
@@ -229,7 +268,7 @@ fn sweep(shard: &mut Shard<'_>, limit: usize) -> Vec<Arc<InodeObj>> {
         }
         true
     };
-    shard.sweep(limit, SWEEP, may_go, |parked, nid, inode| {
+    shard.sweep(limit, looks, may_go, |parked, nid, inode| {
         let lookups = inode.holds.lookups();
         if lookups > 0 {
             parked.insert(nid, lookups);

@@ -251,8 +251,13 @@ impl Meta {
 
     /// Logs the times of inodes that could leave memory but for them, if there are many.
     pub(crate) fn log_waiting_times(&self) {
-        for inode in self.table.take_waiting() {
-            if let Err(e) = self.log_times(&inode) {
+        self.log_times_of(&self.table.take_waiting());
+    }
+
+    /// Logs the times of these; those that cannot be logged wait on.
+    pub(crate) fn log_times_of(&self, inodes: &[Arc<InodeObj>]) {
+        for inode in inodes {
+            if let Err(e) = self.log_times(inode) {
                 tracing::warn!(nid = inode.nid(), "its times stay in memory: {e}");
             }
         }

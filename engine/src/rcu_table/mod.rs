@@ -85,6 +85,11 @@ impl<R: Counted, S> RcuTable<R, S> {
         self.shard(key).lock(&self.readers)
     }
 
+    /// A shard by its number, locked.
+    pub fn lock_shard(&self, number: usize) -> Locked<'_, R, S> {
+        self.shards[number].lock(&self.readers)
+    }
+
     /// Each shard in turn, locked.
     pub fn each_locked(&self) -> impl Iterator<Item = Locked<'_, R, S>> {
         self.shards.iter().map(|shard| shard.lock(&self.readers))

@@ -30,6 +30,7 @@ impl Vfs {
         } else {
             Keep::Yes
         };
+        self.data.relieve_indexes();
         let read = self.data.read_keeping(&handle.inode, offset, into, keep)?;
         self.accessed(handle);
         Ok(read)
@@ -104,6 +105,7 @@ impl Vfs {
             self.strip(&handle.inode, !kills && ctx.is_root())?;
         }
         let at = if append { At::Append } else { At::Offset(offset) };
+        self.data.relieve_indexes();
         let direct = flags.contains(WriteFlags::DIRECT) || handle.flags.contains(OpenFlags::DIRECT);
         let written = if direct && !from_cache {
             self.data.write_direct(&handle.inode, at, data)?
@@ -195,6 +197,7 @@ impl Vfs {
         if len.min(from.inode.size().saturating_sub(from_offset)) > LONG_COPY {
             blocking::about_to_block();
         }
+        self.data.relieve_indexes();
         let copied = self.data.copy_range(&from.inode, from_offset, &to.inode, to_offset, len)?;
         kill::step(Step::Unlocked);
         self.accessed(from);

@@ -9,6 +9,7 @@ mod elsewhere;
 mod full;
 mod gone;
 mod grow;
+mod indexes;
 mod large_batch;
 mod least_ring;
 mod lost_area;
