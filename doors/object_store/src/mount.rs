@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Locks of names.
 const LOCKS: usize = 512;
@@ -47,6 +48,10 @@ pub(crate) struct Mount {
     pub(crate) room: Memory,
     /// An object has so many names at the most; further copies are files of their own.
     pub(crate) most_links: u64,
+    /// What names have before their number that last for a moment: those of others are of processes that have ended. The system
+    /// draws it, for children that are forked of one process have the same memory.
+    run: String,
+    next: AtomicU64,
     /// The last of its fields: when it goes the image is closed.
     closed: Option<Closed>,
 }
@@ -79,10 +84,6 @@ static CLOSED: Condvar = Condvar::new();
 
 /// How long one who opens an image waits for one who closes it.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What this process puts before the names that last for a moment: those of others are of processes that have ended.
-static RUN: LazyLock<String> =
-    LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())));
 
 /// A lock whose holder may have panicked: what it guards is changed in single steps.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -139,6 +140,8 @@ impl Mount {
             memory: Memory::new(GETS_ELSEWHERE),
             room: Memory::new(PUTS_ELSEWHERE),
             most_links: MOST_LINKS,
+            run: Uuid::new_v4().simple().to_string(),
+            next: AtomicU64::new(0),
             closed: None,
         })
     }
@@ -207,7 +210,7 @@ impl Mount {
         }
         for entry in self.fs.read_dir(&staging)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(RUN.as_str()) {
+            if entry.file_name().to_string_lossy().starts_with(&self.run) {
                 continue;
             }
             match self.fs.remove_file(entry.path()) {
@@ -221,10 +224,9 @@ impl Mount {
 
     /// A name in the directory of such that no file has.
     pub(crate) fn moment(&self, root: &str) -> Moment<'_> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: nothing but the number.
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Moment { mount: self, path: format!("{root}/{STAGING}/{}-{number:x}", *RUN), is_used: true }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        Moment { mount: self, path: format!("{root}/{STAGING}/{}-{number:x}", self.run), is_used: true }
     }
 }
 
@@ -260,5 +262,32 @@ impl std::fmt::Debug for Mount {
         f.debug_struct("Mount")
             .field("image", &self.closed.as_ref().map(|closed| &closed.image))
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a child leaves it that was forked when no image was open, and killed: its siblings have the same memory.
+    #[test]
+    fn what_one_of_the_same_memory_has_left_is_removed_and_met_by_nobody() {
+        let room = tempfile::tempdir().expect("room");
+        let image = room.path().join("image");
+        let options = MountOptions::new().memory(64 << 20);
+        let mut left = Vec::new();
+        for _ in 0..2 {
+            let mount = open(&image, Some(16 << 20), &options).expect("room");
+            mount.prepare("").expect("room");
+            let names = mount.fs.read_dir(format!("/{STAGING}")).expect("it is there");
+            assert_eq!(names.count(), 0, "all that lies there is of the dead");
+            let moment = mount.moment("");
+            mount.fs.create_new(moment.path()).expect("no file has the name");
+            mount.prepare("").expect("room");
+            mount.fs.metadata(moment.path()).expect("a second store leaves it alone");
+            left.push(moment.path().to_owned());
+            moment.moved_away();
+        }
+        assert_ne!(left[0], left[1]);
     }
 }
