@@ -27,6 +27,16 @@ fn outside(place: &Place, sql: &str) -> Said {
     place.run(&format!(".open {}\n{sql}", beside(place).display()))
 }
 
+/// After how many calls it ends by itself, where it is told after how many it dies, and says whether it has.
+fn lives_for(dies: impl Fn(usize) -> bool) -> usize {
+    let (mut dead, mut alive) = (1_usize, 1_usize << 12);
+    while alive - dead > 1 {
+        let middle = dead.midpoint(alive);
+        if dies(middle) { dead = middle } else { alive = middle }
+    }
+    alive
+}
+
 /// Without a name that outlives the image's memory its journal would be thrown away unplayed after a crash.
 #[test]
 fn what_an_image_begins_is_not_committed_together_with_a_file_of_the_system() {
@@ -88,6 +98,42 @@ fn memory_and_logs_elsewhere_do_not_keep_databases_of_an_image_from_being_commit
     assert_eq!(outside(&place, SEEN).out, "3|3|6\nok\n");
 }
 
+/// The super-journal is a file in the image, and lists the journal that a file of the system with a log does not have.
+#[test]
+fn a_name_of_the_system_that_is_listed_beside_those_of_an_image_keeps_nobody_from_playing_them_back() {
+    let made = Place::of_size("24M");
+    for name in ["a.db", "b.db"] {
+        made.sql(name, &rows(16));
+    }
+    assert!(outside(&made, &format!("PRAGMA journal_mode=wal; {}", rows(16))).status.success());
+    let run = |dies_at: usize| {
+        let place = made.copied("image");
+        std::fs::copy(beside(&made), beside(&place)).expect("room");
+        let mut shell = place.shell();
+        shell.env("NARUFS_SQLITE_PIECES", "8").env("NARUFS_SQLITE_DIE_AT", dies_at.to_string());
+        let attach = format!(
+            "ATTACH '{}' AS b; ATTACH 'file:{}?vfs=unix' AS other;",
+            place.uri("b.db"),
+            beside(&place).display()
+        );
+        let update = ["main", "b", "other"].map(|name| format!("UPDATE {name}.t SET b = zeroblob(2999);"));
+        let sql = format!(".open {}\n{attach} BEGIN; {} COMMIT;", place.uri("a.db"), update.concat());
+        let said = said(shell, &sql);
+        let dead = said.status.signal().is_some();
+        assert!(dead || said.status.success(), "{said:?}");
+        (place, dead)
+    };
+    let alive = lives_for(|dies_at| run(dies_at).1);
+    let mut played = 0;
+    for dies_at in (alive.saturating_sub(60)..=alive).step_by(3) {
+        let (place, _) = run(dies_at);
+        let [a, b] = ["a.db", "b.db"].map(|name| place.run(&format!(".open {}\n{SEEN}", place.uri(name))));
+        assert!(a.status.success() && b.status.success() && a.out == b.out, "cut at {dies_at}: {a:?} {b:?}");
+        played += usize::from(a.err.contains("recovered"));
+    }
+    assert!(played > 0, "some have journals that are files");
+}
+
 /// The super-journal is a file of the system, whose VFS has the main database, and takes it away when that is opened.
 #[test]
 fn what_a_file_of_the_system_begins_leaves_each_database_whole_whichever_is_opened_first() {
@@ -107,11 +153,7 @@ fn what_a_file_of_the_system_begins_leaves_each_database_whole_whichever_is_open
         assert!(dead || said.status.success(), "{said:?}");
         (place, dead)
     };
-    let (mut dead, mut alive) = (1_usize, 1_usize << 12);
-    while alive - dead > 1 {
-        let middle = dead.midpoint(alive);
-        if run(middle).1 { dead = middle } else { alive = middle }
-    }
+    let alive = lives_for(|dies_at| run(dies_at).1);
     let has_journal = |place: &Place| {
         let fs = Fs::open(&place.image, &MountOptions::new().memory(64 << 20)).expect("closed");
         let has = fs.metadata("/b.db-journal").is_ok();
