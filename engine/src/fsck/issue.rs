@@ -113,7 +113,7 @@ issues! {
     /// An extent leads outside of what can be allocated.
     ExtentBounds "extent-bounds" Grave "the extent is removed: that part reads as zeros",
     /// Two inodes own the same blocks.
-    BlockTwoOwners "block-two-owners" Grave "the later owner gets a copy of its own; a directory is cut off there",
+    BlockTwoOwners "block-two-owners" Grave "the later owner gets a copy of its own; a directory does without what it took for its bucket",
     /// A block of extended attributes is unreadable, damaged or foreign, or an attribute in it is.
     Xattr "xattr-block" Grave "the inode loses its attributes from there on",
     /// The root directory is missing.
