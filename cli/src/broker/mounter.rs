@@ -69,11 +69,12 @@ impl Mounter {
     }
 }
 
-/// Has a mount of ours at `dir` taken away whose server is gone, by whoever may do that here. Where that is done already, what
-/// lies below it is another's.
-pub fn detach(dir: &Path) -> io::Result<()> {
+/// Has a mount of ours at `dir` taken away by whoever may do that here. Where that is done already, what lies below it is
+/// another's: another mount of ours is told by its having a server, if a dead one can be asked.
+pub fn detach(dir: &Path, is_dead: bool) -> io::Result<()> {
     let point = mount::place(dir)?;
-    let found = mountinfo::find(&point)?.filter(|entry| entry.is_ours() && mount::is_dead(&point));
+    let is_it = |entry: &mountinfo::Entry| entry.is_ours() && (!is_dead || mount::is_dead(&point));
+    let found = mountinfo::find(&point)?.filter(is_it);
     let Some(found) = found else { return Ok(()) };
     let Some(mounter) = Mounter::own() else {
         return mount::unmount_device(&point, found.device, IfBusy::Detach).map(drop);
@@ -132,10 +133,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("room");
         rustix::mount::mount("none", dir.path(), "tmpfs", MountFlags::empty(), None).expect("root may");
         scopeguard::defer!(rustix::mount::unmount(dir.path(), UnmountFlags::DETACH).expect("it is there"));
-        detach(dir.path()).expect("there is nothing to do");
+        detach(dir.path(), true).expect("there is nothing to do");
         let found = mountinfo::find(&mount::place(dir.path()).expect("it is there")).expect("readable");
         assert_eq!(found.expect("it is there").kind, "tmpfs");
         // Nor is the directory one in which nothing is mounted.
-        detach(&std::env::temp_dir()).expect("there is nothing to do");
+        detach(&std::env::temp_dir(), true).expect("there is nothing to do");
     }
 }

@@ -44,14 +44,8 @@ const NARUFS: &[Part] = &[
     Table(
         "Environment:",
         &[
-            (
-                "NARUFS_LOG",
-                "what is written to standard error beside results: error, warn (default), info, debug or trace",
-            ),
-            (
-                "NARUFS_MOUNTER",
-                "the socket of who mounts for this service, whose processes may not: narufs-mount@.socket",
-            ),
+            ("NARUFS_LOG", "what is logged to standard error: error, warn (default), info, debug, trace"),
+            ("NARUFS_MOUNTER", "the socket of who mounts for a service that may not: narufs-mount@.socket"),
         ],
     ),
     Text("`narufs COMMAND --help` explains a command, its options and its exit status."),
@@ -261,8 +255,7 @@ const UMOUNT: &[Part] = &[
          well, or served by a program that has it open for itself. umount(8) calls it where narufs is installed, and does the same.",
     ),
     Text(
-        "Exit status, as umount(8): 0 unmounted, 1 wrong usage, 32 failed, or unmounted with something that could not be \
-         written down, which the next mount recovers as after a crash.",
+        "Exit status, as umount(8): 0 unmounted, 1 wrong usage, 32 failed, or not all could be written down.",
     ),
 ];
 

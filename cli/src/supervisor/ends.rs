@@ -9,6 +9,7 @@ use narufs_engine::takeover::now;
 use narufs_fuse::supervision::{ABORT, DEVICE};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 impl Supervisor {
     /// Starts another server, unless that was the last: then the outcome.
@@ -86,13 +87,7 @@ impl Supervisor {
 
     /// The mount has never worked.
     fn forget_mount(&mut self) {
-        // Whether it is ours is seen by its being dead.
-        cut_off(&self.kept);
-        let Some(device) = self.kept.remove(DEVICE) else { return };
-        drop(device);
-        if let Err(e) = detach(&self.dir) {
-            tracing::debug!("{}: {e}", self.dir.display());
-        }
+        take_away(std::mem::take(&mut self.kept), &self.dir);
     }
 
     /// Cuts off who uses the mount.
@@ -107,11 +102,28 @@ impl Supervisor {
     }
 }
 
-/// Ends the connection with the kernel: who waits for an answer gets an error.
-pub(super) fn cut_off(kept: &BTreeMap<String, OwnedFd>) {
-    let abort = kept.get(ABORT).map(|abort| rustix::io::write(abort, b"1"));
-    if let Some(Err(e)) = abort {
-        tracing::debug!("the connection ends with this process: {e}");
+/// Ends the connection with the kernel: who waits for an answer gets an error. False: it ends with its last descriptor.
+fn cut_off(kept: &BTreeMap<String, OwnedFd>) -> bool {
+    match kept.get(ABORT).map(|abort| rustix::io::write(abort, b"1")) {
+        Some(Ok(_)) => true,
+        Some(Err(e)) => {
+            tracing::debug!("the connection ends with this process: {e}");
+            false
+        }
+        None => false,
+    }
+}
+
+/// Ends a mount of which this is kept, and takes it away if it is there still.
+pub(super) fn take_away(kept: BTreeMap<String, OwnedFd>, dir: &Path) {
+    if !kept.contains_key(DEVICE) {
+        return;
+    }
+    let is_dead = cut_off(&kept);
+    // Whose connection this is not known to have ended is not asked: it might never answer.
+    drop(kept);
+    if let Err(e) = detach(dir, is_dead) {
+        tracing::debug!("{}: {e}", dir.display());
     }
 }
 

@@ -10,8 +10,7 @@
 //! Nothing is pushed before the mount has served: a descriptor that is handed over is one of a mount that can be gone on
 //! with. What it was mounted with lies beside it: what the service is told later is for the next mount.
 
-use super::ends::cut_off;
-use crate::broker::mounter::detach;
+use super::ends::take_away;
 use narufs_fuse::supervision::{DEVICE, MEMORY};
 use rustix::fs::MemfdFlags;
 use rustix::io::FdFlags;
@@ -134,22 +133,20 @@ pub fn handed_over(dir: &Path) -> Option<Stored> {
     match arguments.filter(|_| kept.contains_key(DEVICE) && kept.contains_key(MEMORY)) {
         Some((dir, arguments)) => Some(Stored { dir, arguments, kept }),
         None => {
-            give_up(&kept, dir);
+            give_up(kept, dir);
             None
         }
     }
 }
 
-fn give_up(kept: &BTreeMap<String, OwnedFd>, dir: &Path) {
+fn give_up(kept: BTreeMap<String, OwnedFd>, dir: &Path) {
+    let names: Vec<String> = kept.keys().cloned().collect();
     if kept.contains_key(DEVICE) {
         tracing::warn!("the service manager has not kept all of a mount, which is given up");
         // Who waits for an answer is to have one, and the place is to be free.
-        cut_off(kept);
-        if let Err(e) = detach(dir) {
-            tracing::debug!("{}: {e}", dir.display());
-        }
+        take_away(kept, dir);
     }
-    kept.keys().map(String::as_str).chain(std::iter::once(ARGUMENTS)).for_each(forget);
+    names.iter().map(String::as_str).chain(std::iter::once(ARGUMENTS)).for_each(forget);
 }
 
 #[cfg(test)]

@@ -327,6 +327,8 @@ fn round(
     if state.findings.mends > 0 {
         return Ok(None);
     }
+    // Before the bitmaps are those of what is to be: what is freed by then is others' until it is home.
+    state.note_taken()?;
     bitmaps::check(&mut state, counts)?;
     dirs::find_room(&mut state)?;
     Ok(Some(End::Settled))

@@ -7,7 +7,7 @@ use super::state::Findings;
 use crate::checkpoint::{Checkpointer, RoundId};
 use crate::device::{BLOCK_SIZE, BlockDevice, IoBuf, Overlay};
 use crate::format::{DoubleWriteHeader, JournalKind, STATE_DAMAGED, Superblock, checksum_seed};
-use crate::journal::{newer_device_version, read_device_header};
+use crate::journal::{any_device_header, newer_device_version};
 use crate::recovery::{self, Onto};
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
@@ -146,7 +146,7 @@ pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> 
     let sb = &image.sb;
     let (start, blocks) = (sb.ring_start.get(), sb.ring_blocks.get());
     let is_inside = sb.journal_kind.get() == JournalKind::Ssd as u32 && blocks >= 2;
-    let header = if is_inside { read_device_header(&*image.device, start, blocks) } else { Ok(None) };
+    let header = if is_inside { any_device_header(&*image.device, start, blocks) } else { Ok(None) };
     if is_inside && !matches!(header, Ok(Some(_))) {
         if header.is_ok()
             && let Some(version) = newer_device_version(&*image.device, start)?

@@ -228,6 +228,12 @@ impl<'a> State<'a> {
         Ok(self.taken.get_or_insert_with(|| Bits::new(0)))
     }
 
+    /// Has what is taken now, and what is marked, stay so whatever is marked from now on; for what is put aside while names
+    /// move.
+    pub fn note_taken(&mut self) -> Result<()> {
+        if self.image.leaving.is_empty() { Ok(()) } else { self.taken().map(drop) }
+    }
+
     /// Takes a free row of blocks, of one group; none if there is no such row.
     pub fn allocate(&mut self, len: u32, metadata: bool) -> Result<Option<u64>> {
         let (groups, sb) = (self.image.sb.groups.get(), self.image.sb);

@@ -8,13 +8,13 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::ring::BLOCK_SLOTS;
 use super::stream::Stream;
 use super::{MIN_SLOTS, Options};
-use crate::Result;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{
     MAX_COUNT, MAX_POSITION, Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE,
 };
 use crate::planted::{self, Bug};
 use crate::pmem::PersistentMemory;
+use crate::{Error, Result};
 
 /// Header blocks before the slots of a ring region.
 pub(super) const HEADER_BLOCKS: u64 = 2;
@@ -133,8 +133,34 @@ pub fn init_mapped(
 /// none that is valid and whose slots fit the region.
 ///
 /// # Errors
-/// Those of the device, where no copy is valid and one cannot be read.
+/// Those of the device: a copy that cannot be read may be the newer one, and what the older one says is not what was
+/// promised since.
 pub fn read_device_header(device: &dyn BlockDevice, start: u64, blocks: u64) -> Result<Option<RingHeader>> {
+    let (header, failed) = newest_on_device(device, start, blocks);
+    failed.map_or(Ok(header), Err)
+}
+
+/// The same, or an older header, for who needs none.
+///
+/// # Errors
+/// Those of the device, where no copy is valid and one cannot be read.
+pub(crate) fn any_device_header(
+    device: &dyn BlockDevice,
+    start: u64,
+    blocks: u64,
+) -> Result<Option<RingHeader>> {
+    match newest_on_device(device, start, blocks) {
+        (None, Some(e)) => Err(e),
+        (header, _) => Ok(header),
+    }
+}
+
+/// The newest header that can be read, and why one cannot.
+fn newest_on_device(
+    device: &dyn BlockDevice,
+    start: u64,
+    blocks: u64,
+) -> (Option<RingHeader>, Option<Error>) {
     let mut copies = [None; HEADER_BLOCKS as usize];
     let mut failed = None;
     for (copy, read) in device_copies(device, start).into_iter().enumerate().take(copies.len()) {
@@ -144,10 +170,7 @@ pub fn read_device_header(device: &dyn BlockDevice, start: u64, blocks: u64) -> 
         }
     }
     let header = newest(copies).filter(|h| h.slots.get() / BLOCK_SLOTS + HEADER_BLOCKS <= blocks);
-    match failed {
-        Some(e) if header.is_none() => Err(e),
-        _ => Ok(header),
-    }
+    (header, failed)
 }
 
 /// [`crate::Error::Refused`] if so many slots have no room in memory.
@@ -206,7 +229,7 @@ impl HeaderWriter {
         let mut sequence = read_mapped_header(memory).map_or(0, |h| h.sequence.get());
         if let Some(stream) = stream {
             let region = fields.slots.get() / BLOCK_SLOTS + HEADER_BLOCKS;
-            match read_device_header(stream.device.as_ref(), stream.start, region) {
+            match any_device_header(stream.device.as_ref(), stream.start, region) {
                 Ok(on_device) => sequence = sequence.max(on_device.map_or(0, |h| h.sequence.get())),
                 // Neither counts, whatever one says that can be read another time.
                 Err(_) => make_blank(stream)?,

@@ -87,7 +87,7 @@ pub use credits::{CreditClass, Credits, Look};
 pub use front::JournalFront;
 pub use group::Done;
 pub use handle::{Applied, Persisted, Reserved, Sealed};
-pub(crate) use header::{header_in, newer_device_version, newer_version};
+pub(crate) use header::{any_device_header, header_in, newer_device_version, newer_version};
 pub use header::{init_mapped, read_device_header, read_mapped_header, ring_bytes};
 pub(crate) use scan::scan_device_of;
 pub use scan::{Records, Scan, scan_device, scan_mapped};

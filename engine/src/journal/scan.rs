@@ -15,8 +15,9 @@
 //!
 //! *Blocks of it that cannot be read*. One that the chain has come to is damage, for nothing tells whether what lies there,
 //! or beyond, was promised. One that lies behind the end of the chain has nothing that is needed: it could only have said
-//! that the end is none. A header that is older than the ring, where a copy of it cannot be read or is damaged, is known by
-//! a first slot of a later lap, and is damage too: until the head has moved nothing is written over what it needs.
+//! that the end is none. A header that is older than the ring, where a copy of it is damaged, is known by a first slot of a
+//! later lap, and is damage too: until the head has moved nothing is written over what it needs. One of which a copy cannot be
+//! read is not judged at all ([`read_device_header`]).
 
 use zerocopy::FromBytes;
 

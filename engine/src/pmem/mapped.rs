@@ -27,7 +27,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::flush::{EmulationCosts, Instruction, LineCounts, Pacer, lines};
 use super::words::Words;
 use super::{DurabilityLevel, PersistentMemory};
-use crate::device::{device_error, io_error, lock, path_of};
+use crate::device::{device_error, in_use, io_error, lock, path_of};
 use crate::fork::{KeptFromChildren, beyond_standard};
 use crate::sync::atomic::{Ordering, fence};
 use crate::{Error, Result};
@@ -81,9 +81,13 @@ impl MappedMemory {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(errno)?;
         let file = File::from(beyond_standard(fd).map_err(errno)?);
+        let kept = KeptFromChildren::enter(&file);
+        // Who has found it before it was locked may have taken it for one that nobody makes: what has the name then is his.
+        lock(&file, path)?;
+        if !is_named(&file) {
+            return Err(in_use(path));
+        }
         let made = (|| {
-            let kept = KeptFromChildren::enter(&file);
-            lock(&file, path)?;
             rustix::fs::ftruncate(&file, len as u64).map_err(|e| device_error("set the file's size", e))?;
             reserve(&file, len, path)?;
             if medium == Medium::Dax {
@@ -253,6 +257,9 @@ impl Found {
         // Whoever had it locked may have given it its size meanwhile.
         let metadata = file.metadata().map_err(|e| io_error("stat the file", &e))?;
         let bytes = if device { device_size(metadata.rdev()).unwrap_or(0) } else { metadata.len() };
+        if !device && !is_named(&file) {
+            return Err(in_use(&path));
+        }
         if bytes == 0 && !device {
             return Ok(None);
         }
@@ -264,6 +271,27 @@ impl Found {
         }
         MappedMemory::map(file, kept, len, &path, medium).map(Some)
     }
+}
+
+/// Whether a file has a name still.
+fn is_named(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+}
+
+/// Removes a file that is of no use, unless somebody has it now; that there is none is as good.
+///
+/// # Errors
+/// [`Error::InUse`].
+pub fn unlink_unused(path: &Path) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(errno(e)),
+    };
+    lock(&file, path)?;
+    // Others who have opened it see that it is gone once they have the lock.
+    if is_named(&file) { unlink(path) } else { Err(in_use(path)) }
 }
 
 /// Removes a file that [`MappedMemory::create`] made; that there is none is as good.

@@ -13,7 +13,7 @@ use std::path::Path;
 pub use flush::{EmulationCosts, Instruction, LINE};
 pub use heap::HeapMemory;
 pub(crate) use mapped::Found;
-pub use mapped::{MappedMemory, Medium, unlink};
+pub use mapped::{MappedMemory, Medium, unlink, unlink_unused};
 
 /// How far a persisted store has travelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -95,10 +95,7 @@ impl Vfs {
         by: u64,
     ) -> Result<Arc<InodeObj>> {
         match self.make(ctx, &dir.0, name, new, by)? {
-            Ok(inode) => {
-                self.tell(ctx, Changed::Name { dir: dir.nid(), name });
-                Ok(inode)
-            }
+            Ok(inode) => Ok(inode),
             Err(there) => {
                 if there.holds.forget(1) {
                     self.reap(&there);
@@ -306,6 +303,7 @@ impl Vfs {
             }
         })?;
         if let Ok(inode) = &inode {
+            self.tell(ctx, Changed::Name { dir: dir.nid(), name });
             self.finish(end)?;
             if planted::is(Bug::MadeAfterUnlock) {
                 requests::decides(inode.nid());

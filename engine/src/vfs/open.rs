@@ -159,7 +159,6 @@ impl Vfs {
         let new = New::file(mode);
         match self.make(ctx, &self.meta.inode(parent)?, name, &new, 1 + Holds::ONE_OPEN)? {
             Ok(inode) => {
-                self.tell(ctx, Changed::Name { dir: parent, name });
                 let entry = self.entry(&inode);
                 Ok((entry, self.handle(inode, flags), true))
             }
@@ -215,10 +214,7 @@ impl Vfs {
         }
         let new = New::file(mode);
         match self.make(ctx, &dir.0, name, &new, Holds::ONE_OPEN)? {
-            Ok(made) => {
-                self.tell(ctx, Changed::Name { dir: dir.nid(), name });
-                Ok(self.handle(made, flags))
-            }
+            Ok(made) => Ok(self.handle(made, flags)),
             Err(there) => {
                 let opened = if exclusive {
                     Err(Error::Errno(libc::EEXIST))

@@ -178,13 +178,13 @@ impl Vfs {
         }
         let (old_dir, new_dir) = (&from.0.0, &to.0.0);
         let across = old_dir.nid() != new_dir.nid();
-        let (replaced, left, end) = self.alloc_room(|| {
+        let moved = self.alloc_room(|| {
             loop {
                 if !exchange
                     && !needs_dir
                     && let Some((left, end)) = self.move_file(ctx, (old_dir, from.1), (new_dir, to.1))?
                 {
-                    return Ok((None, left, end));
+                    return Ok(Some((None, left, end)));
                 }
                 let source = self.guess(ctx, old_dir, from.1)?.ok_or(Error::Errno(libc::ENOENT))?;
                 let target = self.guess(ctx, new_dir, to.1)?;
@@ -254,7 +254,7 @@ impl Vfs {
                 if let Some(target) = &target {
                     self.check_sticky(ctx, new_image, locked(&locks, target))?;
                     if target.nid() == source.nid() {
-                        return Ok((None, Left::Much, 0));
+                        return Ok(None);
                     }
                     if !exchange {
                         match (source.is_dir(), target.is_dir()) {
@@ -344,9 +344,11 @@ impl Vfs {
                 drop(carrying);
                 drop(drafts);
                 drop(locks);
-                return Ok((target.clone().filter(|_| !exchange), left, end));
+                return Ok(Some((target.clone().filter(|_| !exchange), left, end)));
             }
         })?;
+        // Two names of one inode stay as they are.
+        let Some((replaced, left, end)) = moved else { return Ok(()) };
         self.tell_moved(ctx, (old_dir.nid(), from.1), (new_dir.nid(), to.1));
         if let Some(replaced) = replaced {
             self.tell(ctx, Changed::Attributes { nid: replaced.nid() });

@@ -209,7 +209,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     let read_only = to_read || sb.state.get() == STATE_DAMAGED;
     let (mut new_journal, mut other_mount, mut is_overtaken) = (None, 0, false);
     let found = match ring.find(&sb, &device) {
-        // Neither copy of the header is there; it is not needed, or given up.
+        // A copy of the header cannot be read; it is not needed, or given up.
         Err(Error::Device { .. }) if !unclean || options.discard_journal => Ring::None(Absence::Damaged),
         found => found?,
     };

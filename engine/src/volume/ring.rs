@@ -12,7 +12,7 @@ use crate::journal::{
     scan_device_of, scan_mapped,
 };
 use crate::planted::{self, Bug};
-use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink};
+use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink, unlink_unused};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::{Error, Result};
@@ -81,7 +81,7 @@ impl RingFile {
             return Ok(Arc::clone(made));
         }
         if self.replace {
-            unlink(&self.path)?;
+            unlink_unused(&self.path)?;
         }
         let memory = Arc::new(create(self)?);
         staging::give(memory.as_ref(), &self.owner);

@@ -141,17 +141,21 @@ impl EngineOperations {
             generation: u64::from(entry.generation),
             attr: self.shown(&entry.attr),
             entry_timeout: lease.hold(),
-            // The kernel may not have the inode yet, and so not have heard of what has changed since: see `told`.
-            attr_timeout: if self.caching == Caching::Shared {
-                Duration::ZERO
-            } else {
-                self.hold(&entry.attr)
-            },
+            attr_timeout: self.hold_uncounted(&entry.attr),
         }
     }
 
     pub(super) fn attributes(&self, attr: &vfs::Attr) -> Attributes {
         Attributes { attr: self.shown(attr), timeout: self.hold(attr) }
+    }
+
+    /// Attributes that the kernel takes in whatever it was told meanwhile: see [`told`](super::told).
+    pub(super) fn attributes_uncounted(&self, attr: &vfs::Attr) -> Attributes {
+        Attributes { attr: self.shown(attr), timeout: self.hold_uncounted(attr) }
+    }
+
+    fn hold_uncounted(&self, attr: &vfs::Attr) -> Duration {
+        if self.caching == Caching::Shared { Duration::ZERO } else { self.hold(attr) }
     }
 
     /// Attributes as the kernel takes them, which lets users in by them.
@@ -228,8 +232,9 @@ impl EngineOperations {
     pub(super) fn is_direct(&self, flags: i32) -> bool {
         let asked = flags & libc::O_DIRECT != 0 || self.sees_reads;
         let maps = || self.features.get().is_some_and(Features::direct_io_allows_mmap);
-        // Of a page that the kernel has it would say where the end was when it last asked.
-        self.io == Io::Direct || self.finds_the_end(flags) || asked && maps()
+        // Through its cache the kernel says where the end was when it last asked.
+        let appends = || self.finds_the_end(flags) && (flags & libc::O_ACCMODE == libc::O_WRONLY || maps());
+        self.io == Io::Direct || appends() || asked && maps()
     }
 
     /// Whether the kernel keeps what is written, and with it sizes and times, until it sees fit.
@@ -240,10 +245,8 @@ impl EngineOperations {
     /// The flags to open a file with in the engine.
     pub(super) fn open_flags(&self, flags: i32) -> vfs::OpenFlags {
         let mut wanted = engine_open_flags(flags, self.is_direct(flags));
-        wanted.set(
-            vfs::OpenFlags::APPEND,
-            wanted.contains(vfs::OpenFlags::APPEND) && self.finds_the_end(flags),
-        );
+        // Each write says whether it goes to the end: fcntl(2) changes that of an open file.
+        wanted.remove(vfs::OpenFlags::APPEND);
         wanted.set(vfs::OpenFlags::FILLS_CACHE, self.kernel_keeps_writes());
         wanted.set(vfs::OpenFlags::KERNEL_CACHES, !self.is_direct(flags));
         wanted

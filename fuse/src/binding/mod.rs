@@ -173,6 +173,8 @@ fn prepare(fs: Arc<Vfs>, options: &FuseOptions, caching: Caching, process: &Proc
             writeback_cache: options.io == Io::Cached,
             export: true,
             locks: options.shares_locks,
+            // The parts of a long append are in their order by coming one after the other.
+            async_dio: caching == Caching::Exclusive,
             ..usual
         },
         on_thread_start: Some(Arc::new(give_up_capabilities)),

@@ -128,7 +128,7 @@ impl Operations for EngineOperations {
         if change.mode.is_some() {
             self.names.permissions_changed(&self.fs, nodeid);
         }
-        Ok(self.attributes(&attr))
+        Ok(self.attributes_uncounted(&attr))
     }
 
     fn readlink(&self, _: &RequestContext<'_>, nodeid: u64) -> Result<Vec<u8>> {

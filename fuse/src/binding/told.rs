@@ -7,8 +7,9 @@
 //!    request until its answer is in place; dropping a name takes that lock alone. So an answer from before the change is
 //!    in place by then, and is dropped, and one that comes later was given after the change.
 //! 2. *Attributes.* Each answer is as old as the request: the kernel counts, and leaves an answer aside that was asked for
-//!    before it was last told to forget. It counts for inodes that it has: what comes with a name may be of one that it has
-//!    not, and is trusted for no time here (`EngineOperations::entry`).
+//!    before it was last told to forget. It counts for inodes that it has, and what comes with a name may be of one that it
+//!    has not; nor did it count, before 2025, for attributes that it has set. Both are trusted for no time here
+//!    (`EngineOperations::hold_uncounted`).
 //! 3. *Pages.* A page that is being read is locked until the answer is in it; dropping it waits for that.
 //! 4. *Stores through maps.* A page that was stored to comes to the server as a whole when it is dropped. So pages are dropped
 //!    before their bytes are changed, too: what was stored until then comes first. A store to the same page meanwhile has the

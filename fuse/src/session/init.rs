@@ -27,6 +27,8 @@ pub struct Config {
     pub export: bool,
     /// Creating requests bring the security attributes of the new inode.
     pub security_context: bool,
+    /// Parts of a long asynchronous read or write past the cache come side by side.
+    pub async_dio: bool,
     /// Requests come through io_uring, from a queue for each core. A [`Server`](crate::Server) decides that by
     /// [`Transport`](crate::mount::Transport).
     pub io_uring: bool,
@@ -44,6 +46,7 @@ impl Default for Config {
             auto_inval: false,
             export: false,
             security_context: false,
+            async_dio: true,
             io_uring: false,
         }
     }
@@ -59,7 +62,6 @@ impl Config {
             | InitFlags::HAS_IOCTL_DIR
             | InitFlags::DO_READDIRPLUS
             | InitFlags::READDIRPLUS_AUTO
-            | InitFlags::ASYNC_DIO
             | InitFlags::PARALLEL_DIROPS
             | InitFlags::MAX_PAGES
             | InitFlags::CACHE_SYMLINKS
@@ -79,6 +81,7 @@ impl Config {
         wanted.set(InitFlags::EXPLICIT_INVAL_DATA, !self.auto_inval);
         wanted.set(InitFlags::EXPORT_SUPPORT, self.export);
         wanted.set(InitFlags::SECURITY_CTX, self.security_context);
+        wanted.set(InitFlags::ASYNC_DIO, self.async_dio);
         wanted.set(InitFlags::OVER_IO_URING, self.io_uring);
         wanted
     }

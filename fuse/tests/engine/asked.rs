@@ -12,8 +12,8 @@ use narufs_fuse::mount::{FuseOptions, Permissions};
 use narufs_fuse::session::{Config, Negotiated, Session, negotiate};
 use narufs_fuse::transport::{Channel, Reply, Service};
 use narufs_fuse::wire::{
-    CopyFileRangeIn, CreateIn, InHeader, InitFlags, InitIn, Opcode, OpenIn, ReadIn, RequestParts, WriteFlags,
-    WriteIn,
+    CopyFileRangeIn, CreateIn, InHeader, InitFlags, InitIn, Opcode, OpenIn, ReadIn, RequestParts, SetattrIn,
+    WriteFlags, WriteIn,
 };
 use narufs_fuse::{Caching, EngineOperations};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Errors and data of the answers.
 #[derive(Default)]
@@ -133,6 +133,10 @@ fn what_comes_with_a_name_is_trusted_for_no_time_where_others_change_it() {
         // Seconds: the name's behind the number and the generation, then the attributes'.
         let seconds = |at: usize| u64::from_ne_bytes(*entry[at..].first_chunk().unwrap());
         assert_eq!((seconds(16) > 0, seconds(24) > 0), (true, is_trusted));
+        // Nor what has been set: the answer begins with the attributes' time.
+        let set = SetattrIn { valid: 1, mode: 0o100640, ..FromZeros::new_zeroed() };
+        let (error, attributes) = asked.ask(0, Opcode::Setattr, asked.node("/x"), &[set.as_bytes()]);
+        assert_eq!((error, u64::from_ne_bytes(*attributes.first_chunk().unwrap()) > 0), (0, is_trusted));
     }
 }
 

@@ -4,8 +4,10 @@ use crate::mapped::Map;
 use crate::support::{BLOCK, Served, served_with};
 use narufs_engine::path::{Files, OpenOptions};
 use narufs_fuse::Caching;
+use rustix::fs::{OFlags, fcntl_setfl};
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -33,10 +35,14 @@ fn appends_of_both_sides_follow_one_another() {
     let expected = "one two three four five";
     assert_eq!(fs::read_to_string(m.at("log")).unwrap(), expected);
     assert_eq!(library.read("/log").unwrap(), expected.as_bytes());
+    // What a program asks of a file that is open counts for it.
+    fcntl_setfl(&both, OFlags::empty()).unwrap();
+    both.write_all_at(b"ONE", 0).unwrap();
+    assert_eq!(library.read("/log").unwrap(), b"ONE two three four five");
     // What was cut is no end either.
     mine.set_len(4).unwrap();
     there.write_all(b"six").unwrap();
-    assert_eq!(library.read("/log").unwrap(), b"one six");
+    assert_eq!(library.read("/log").unwrap(), b"ONE six");
 }
 
 fn what_was_stored_through_a_map_comes_before_what_the_library_changes() {
@@ -108,6 +114,7 @@ fn calls_of_the_library_that_change_nothing_leave_who_is_in_a_directory_there() 
     assert!(library.hard_link("/other", "/d").is_err());
     assert!(library.symlink("anywhere", "/d").is_err());
     assert!(library.create("/d").is_err());
+    library.rename("/d", "/d").unwrap();
     let there = fs::canonicalize(m.at("d")).unwrap();
     assert_eq!(Path::new(inside.end().trim_end()), there);
 }

@@ -85,3 +85,48 @@ fn names_that_move_to_their_buckets_are_lost_at_no_write() {
     }
     assert!(interruptions > 10, "{interruptions}");
 }
+
+/// What a file's run leaves, for another has a block of it, is the file's until its inode is home: no name is put aside
+/// there.
+#[test]
+fn names_that_move_are_put_aside_in_nothing_that_a_file_leaves() {
+    let made = made();
+    made.damage(|tool| {
+        let (_, plant) = PLANTS.iter().find(|(kind, _)| *kind == IssueKind::DentryBucket).expect("planted");
+        plant(tool);
+        let middle = tool.root(tool.made.plain)[0].block + 1;
+        tool.edit_run(tool.made.marked, |run| run.block = middle);
+    });
+    let mut sb = superblock::read(&*made.device).expect("an image");
+    sb.dw_blocks.set(2);
+    superblock::write(&*made.device, &mut sb).expect("memory");
+    let content = |made: &tool::Made| {
+        let sb = superblock::read(&*made.device).expect("an image");
+        let image = Image::new(Arc::new(Overlay::new(made.device.clone(), 8)), sb);
+        let tool = tool::Tool { made, image: &image };
+        let read = |block| image.read(block).expect("memory")[..8].to_vec();
+        let of = |nid| {
+            tool.root(nid)
+                .iter()
+                .flat_map(|run| run.block..run.block + u64::from(run.len))
+                .map(read)
+                .collect::<Vec<_>>()
+        };
+        [of(made.plain), of(made.marked)]
+    };
+    let whole = made.over(made.device.clone());
+    assert_eq!(whole.repair().status(), 1);
+    let expected = content(&whole);
+    assert_eq!(expected[0], [vec![1; 8], vec![2; 8], vec![3; 8]]);
+    let mut interruptions = 0;
+    for writes in 0.. {
+        let made = made.over(made.device.clone());
+        if !interrupted(&made, writes) {
+            break;
+        }
+        interruptions += 1;
+        assert!(made.repair().status() <= 1, "write {writes}");
+        assert_eq!(content(&made), expected, "write {writes}");
+    }
+    assert!(interruptions > 10, "{interruptions}");
+}
