@@ -131,7 +131,7 @@ impl InodeTable {
             inode.lent.lend();
         }
         shard.insert(inode.nid(), inode);
-        let waiting = sweep(&mut shard, self.shard_limit, SWEEP, |_| true);
+        let waiting = sweep(&mut shard, self.shard_limit, |_| true);
         drop(shard);
         if !waiting.is_empty() {
             let mut all = self.waiting.lock();
@@ -163,7 +163,7 @@ impl InodeTable {
                 }
                 let mut shard = self.live.lock_shard(*from);
                 left = left.min(shard.len()).saturating_sub(SWEEP);
-                let found = sweep(&mut shard, 0, SWEEP, |inode| bytes(inode) > 0);
+                let found = sweep(&mut shard, 0, |inode| bytes(inode) > 0);
                 drop(shard);
                 for inode in found {
                     if waits < excess {
@@ -250,12 +250,7 @@ impl InodeTable {
 
 /// Makes room: looks at a few inodes from the hand on, and lets those go that are `meant`. Those that only their times keep
 /// are handed out.
-fn sweep(
-    shard: &mut Shard<'_>,
-    limit: usize,
-    looks: usize,
-    meant: impl Fn(&InodeObj) -> bool,
-) -> Vec<Arc<InodeObj>> {
+fn sweep(shard: &mut Shard<'_>, limit: usize, meant: impl Fn(&InodeObj) -> bool) -> Vec<Arc<InodeObj>> {
     let mut waiting = Vec::new();
     let may_go = |inode: &Arc<InodeObj>| {
         // Relaxed: a hint.
@@ -268,7 +263,7 @@ fn sweep(
         }
         true
     };
-    shard.sweep(limit, looks, may_go, |parked, nid, inode| {
+    shard.sweep(limit, SWEEP, may_go, |parked, nid, inode| {
         let lookups = inode.holds.lookups();
         if lookups > 0 {
             parked.insert(nid, lookups);

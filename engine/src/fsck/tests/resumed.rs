@@ -55,23 +55,23 @@ fn a_repair_that_is_interrupted_twice_loses_nothing_more() {
     assert!(turns > 50);
 }
 
-/// Two buckets have each other's entries: what one repair moves goes over several batches, and is always in one of them.
-#[test]
-fn names_that_move_to_their_buckets_are_lost_at_no_write() {
+/// An image in which two buckets have each other's entries, and what else is done to it; each block goes home by itself.
+fn exchanged(damage: impl FnOnce(&tool::Tool<'_>)) -> Made {
     let made = made();
     made.damage(|tool| {
         let (_, plant) = PLANTS.iter().find(|(kind, _)| *kind == IssueKind::DentryBucket).expect("planted");
         plant(tool);
+        damage(tool);
     });
     let mut sb = superblock::read(&*made.device).expect("an image");
     // One segment of one image.
     sb.dw_blocks.set(2);
     superblock::write(&*made.device, &mut sb).expect("memory");
-    let whole = made.over(made.device.clone());
-    assert_eq!(whole.repair().status(), 1);
-    let expected: BTreeSet<Vec<u8>> = tool::names(&whole, whole.dir);
-    assert_eq!(expected.len(), 302);
-    assert_eq!(whole.check().issues, []);
+    made
+}
+
+/// Repairs it after an interruption at each write; what there is then.
+fn after_each_interruption(made: &Made, look: impl Fn(&Made, u64)) {
     let mut interruptions = 0;
     for writes in 0.. {
         let made = made.over(made.device.clone());
@@ -80,26 +80,34 @@ fn names_that_move_to_their_buckets_are_lost_at_no_write() {
         }
         interruptions += 1;
         assert!(made.repair().status() <= 1, "write {writes}");
-        assert_eq!(made.check().issues, [], "write {writes}");
-        assert!(tool::names(&made, made.dir) == expected, "write {writes}");
+        look(&made, writes);
     }
     assert!(interruptions > 10, "{interruptions}");
+}
+
+/// Two buckets have each other's entries: what one repair moves goes over several batches, and is always in one of them.
+#[test]
+fn names_that_move_to_their_buckets_are_lost_at_no_write() {
+    let made = exchanged(|_| {});
+    let whole = made.over(made.device.clone());
+    assert_eq!(whole.repair().status(), 1);
+    let expected: BTreeSet<Vec<u8>> = tool::names(&whole, whole.dir);
+    assert_eq!(expected.len(), 302);
+    assert_eq!(whole.check().issues, []);
+    after_each_interruption(&made, |made, writes| {
+        assert_eq!(made.check().issues, [], "write {writes}");
+        assert!(tool::names(made, made.dir) == expected, "write {writes}");
+    });
 }
 
 /// What a file's run leaves, for another has a block of it, is the file's until its inode is home: no name is put aside
 /// there.
 #[test]
 fn names_that_move_are_put_aside_in_nothing_that_a_file_leaves() {
-    let made = made();
-    made.damage(|tool| {
-        let (_, plant) = PLANTS.iter().find(|(kind, _)| *kind == IssueKind::DentryBucket).expect("planted");
-        plant(tool);
+    let made = exchanged(|tool| {
         let middle = tool.root(tool.made.plain)[0].block + 1;
         tool.edit_run(tool.made.marked, |run| run.block = middle);
     });
-    let mut sb = superblock::read(&*made.device).expect("an image");
-    sb.dw_blocks.set(2);
-    superblock::write(&*made.device, &mut sb).expect("memory");
     let content = |made: &tool::Made| {
         let sb = superblock::read(&*made.device).expect("an image");
         let image = Image::new(Arc::new(Overlay::new(made.device.clone(), 8)), sb);
@@ -118,15 +126,5 @@ fn names_that_move_are_put_aside_in_nothing_that_a_file_leaves() {
     assert_eq!(whole.repair().status(), 1);
     let expected = content(&whole);
     assert_eq!(expected[0], [vec![1; 8], vec![2; 8], vec![3; 8]]);
-    let mut interruptions = 0;
-    for writes in 0.. {
-        let made = made.over(made.device.clone());
-        if !interrupted(&made, writes) {
-            break;
-        }
-        interruptions += 1;
-        assert!(made.repair().status() <= 1, "write {writes}");
-        assert_eq!(content(&made), expected, "write {writes}");
-    }
-    assert!(interruptions > 10, "{interruptions}");
+    after_each_interruption(&made, |made, writes| assert_eq!(content(made), expected, "write {writes}"));
 }
