@@ -142,11 +142,12 @@ impl Oracle {
                 vec![Version { op: number, data: Arc::default(), replaces: false, moved: false }]
             });
             if versions.last().is_some_and(|v| !Arc::ptr_eq(&v.data, now)) {
+                // In an empty file there is nothing to replace, whatever it held once: what is written there is written,
+                // no more.
+                let was_empty = versions.last().is_some_and(|v| v.data.is_empty());
+                let mut replaces = matches!(op, Op::Rewrite { .. }) && !was_empty;
                 let moved: Vec<Version> = versions.iter().filter_map(|v| moved(op, v)).collect();
                 versions.extend(moved);
-                // In an empty file there is nothing to replace: what is written there is written, no more.
-                let mut replaces =
-                    matches!(op, Op::Rewrite { .. }) && versions.iter().any(|v| !v.data.is_empty());
                 if replaces && self.among_others {
                     versions.push(Version { op: number, data: Arc::default(), replaces, moved: false });
                     replaces = false;

@@ -98,15 +98,14 @@ fn live(row: Row, spared: u64, tally: &mut Tally) {
     }
     let told = std::mem::take(&mut files.told);
     let files = files.closed();
-    let mut loses_power = spared.is_multiple_of(2);
+    let loses_power = spared.is_multiple_of(2);
     // The second time it has been recovered already.
-    for _ in 0..2 {
-        if loses_power {
-            over.lose_power(spared);
-        } else {
-            over.unmount();
+    for recovered in [false, true] {
+        match recovered {
+            false if loses_power => over.lose_power(spared),
+            false if !stats["read_only"].is_null() => over.unmount_unclean(),
+            _ => over.unmount(),
         }
-        loses_power = false;
         over.mount().unwrap_or_else(|e| panic!("a mount on a drive that works: {e}"));
         files.are_there(&over).unwrap_or_else(|e| panic!("{e}; told: {told:?}; said: {said}"));
     }

@@ -104,13 +104,28 @@ impl Over {
         narufs("stats").arg(self.place.point()).output().expect("it starts")
     }
 
-    /// Unmounts as users do, and waits for the server's end.
+    /// Unmounts as users do, and waits for the server's end: everything is written down.
     pub fn unmount(&mut self) {
-        let out = narufs("umount").arg(self.place.point()).output().expect("it starts");
+        let out = self.unmounted();
         assert!(out.status.success(), "{out:?}");
+    }
+
+    /// The same where the server writes nothing any more: who unmounts is told that the image is unclean.
+    pub fn unmount_unclean(&mut self) {
+        let out = self.unmounted();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(
+            out.status.code() == Some(32) && said.contains("not everything could be written down"),
+            "{out:?}"
+        );
+    }
+
+    fn unmounted(&mut self) -> Output {
+        let out = narufs("umount").arg(self.place.point()).output().expect("it starts");
         if let Some(mut server) = self.server.take() {
             server.wait().expect("it is ours");
         }
+        out
     }
 
     /// The power goes, and with it what lies in memory and some of what the drive has not flushed; and comes back.
