@@ -14,7 +14,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz fuzz-coverage doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay test-objects bench-objects test-slatedb
+.PHONY: help run stop build test test-full test-baselines crash-full soak endure outlive cluster cluster-figures fuzz fuzz-coverage doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay test-objects bench-objects test-slatedb
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -65,6 +65,7 @@ test-full: test-deps lint ## the same at ten times the length, with the long pro
 	NARUFS_TEST_SCALE=10 scripts/test.sh
 	NARUFS_TEST_SCALE=10 $(MAKE) cluster SCENARIOS=gluster
 	OPERATIONS=40 $(MAKE) replay
+	$(MAKE) endure ENDURE_SECONDS=600
 
 test-baselines: ## what narufs is measured against, `-o baseline=`: its own tests
 	$(CARGO) test --locked -p narufs-engine -p narufs-cli --lib --features baselines
@@ -76,6 +77,10 @@ crash-full: ## every crash state of every pair of operations, hours, or PART=i/n
 SOAK_SECONDS ?= 1800
 soak: test-deps build ## fio verifies what it wrote with little memory and through kills, SOAK_SECONDS (1800) (root)
 	scripts/soak.sh $(SOAK_SECONDS)
+
+ENDURE_SECONDS ?= 21600
+endure: test-deps build ## everyday programs, kills, remounts, growth, full images, checked trees, ENDURE_SECONDS (21600): nothing lost, nothing grows (root)
+	scripts/endure.sh $(ENDURE_SECONDS)
 
 KILLS ?= 10000
 outlive: test-deps build ## real programs on mounts whose servers are killed, KILLS (10000): hours (root)

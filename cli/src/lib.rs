@@ -44,8 +44,11 @@ mod utab;
 use args::{Cli, Command};
 use clap::FromArgMatches;
 use failure::Failure;
+use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The exit status of wrong usage, by convention of the command: fsck(8), mount(8) and umount(8) have their own.
 fn usage_status(arguments: &[OsString]) -> u8 {
@@ -56,12 +59,22 @@ fn usage_status(arguments: &[OsString]) -> u8 {
     }
 }
 
+/// Has writes beyond a limit of the length of files (`ulimit -f`) fail, where the signal that comes with them would end the
+/// process. Programs that this one starts are not spared it.
+fn outlive_limits() {
+    let unused = Arc::new(AtomicBool::new(false));
+    if let Err(e) = signal_hook::flag::register(SIGXFSZ, unused) {
+        tracing::debug!("a write beyond the limit of files' lengths will end this process: {e}");
+    }
+}
+
 /// The command line of this process.
 ///
 /// # Errors
 /// The status to end with, once help or what is wrong was printed.
 pub fn start() -> Result<Cli, ExitCode> {
     log::start();
+    outlive_limits();
     let arguments = called::arguments(std::env::args_os().collect(), rustix::process::geteuid().is_root());
     let parsed = help::command()
         .bin_name("narufs")

@@ -1,5 +1,6 @@
 //! `narufs resize` and `narufs trim`, on a mount that is in use and on an image that is not mounted.
 
+use narufs_fuse::control;
 use narufs_testing::lab::Ring;
 use narufs_testing::place::{Place, require_mounts};
 use std::fs;
@@ -45,6 +46,7 @@ fn an_image_that_is_not_mounted_grows() {
     assert_eq!(done(&["resize", image, "96M"]), format!("{image}: 96.0 MiB\n"));
     fs::OpenOptions::new().write(true).open(image).and_then(|f| f.set_len(300 << 20)).expect("room");
     assert_eq!(done(&["resize", image]), format!("{image}: 300.0 MiB\n"));
+    assert!(held(Path::new(image)) >= 300 << 20, "its space is reserved, though the file was long enough");
     assert!(done(&["fsck", image]).contains("clean"));
     refused(&["resize", image, "64M"], 1, "it can grow, not shrink");
     let wrong = narufs(&["resize", image, "much"]);
@@ -90,6 +92,29 @@ fn a_mount_grows_and_is_trimmed_while_it_is_used() {
         refused(&["trim", dir], 1, "Read-only");
         done(&["umount", dir]);
     }
+}
+
+/// The signal that comes with a write beyond such a limit would end the server, and each that follows it.
+#[test]
+#[ignore = "needs root, /dev/fuse and prlimit"]
+fn a_limit_of_the_length_of_files_refuses_a_growth_and_ends_no_server() {
+    require_mounts();
+    let place = place(Ring::Ssd);
+    let (image, point) = (place.image(), place.point());
+    let (image, dir) = (text(&image), text(&point));
+    let mut limited = Command::new("prlimit");
+    limited.arg(format!("--fsize={}", 200 << 20)).arg(env!("CARGO_BIN_EXE_narufs"));
+    let out = limited.args(["mount", image, dir, "-o", "memory=16M"]).output().expect("missing: prlimit");
+    assert!(out.status.success(), "{out:?}");
+    let server = || control::server_pid(&point).expect("it answers");
+    let before = server();
+    fs::write(point.join("file"), "written").expect("room");
+    refused(&["resize", dir, "+200M", "--sparse"], 1, "File too large");
+    refused(&["resize", dir, "+200M"], 1, "File too large");
+    assert_eq!((server(), fs::read(point.join("file")).expect("it is there")), (before, b"written".to_vec()));
+    assert_eq!(done(&["resize", dir, "+64M", "--sparse"]), format!("{dir}: 128.0 MiB\n"));
+    done(&["umount", dir]);
+    assert!(done(&["fsck", image]).contains("clean"));
 }
 
 #[test]

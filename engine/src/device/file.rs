@@ -106,12 +106,14 @@ impl ImageFile {
     /// [`Error::Refused`], in words, for too little room among others: no file is left then that was not there, and one that was
     /// has its length.
     pub fn create(path: &Path, blocks: u64) -> Result<Self> {
-        Self::create_with(path, blocks, Self::reserve)
+        Self::create_with(path, blocks, |image, blocks| {
+            image.lengthen(blocks).and_then(|()| image.reserve(blocks))
+        })
     }
 
     /// The same with no space reserved: it is taken as it is written, and writes fail where there is none.
     pub fn create_sparse(path: &Path, blocks: u64) -> Result<Self> {
-        Self::create_with(path, blocks, |image, blocks| image.lengthen(blocks).map(drop))
+        Self::create_with(path, blocks, Self::lengthen)
     }
 
     fn create_with(
@@ -148,23 +150,26 @@ impl ImageFile {
         Ok(image)
     }
 
-    /// Makes a regular file `blocks` long, and says how many bytes that are.
-    pub(super) fn lengthen(&self, blocks: u64) -> Result<u64> {
+    fn bytes_of(&self, blocks: u64) -> Result<u64> {
         let bytes = blocks.checked_mul(BLOCK_SIZE as u64).filter(|b| i64::try_from(*b).is_ok());
-        let bytes = bytes.ok_or_else(|| self.refused(format_args!("cannot have {blocks} blocks")))?;
-        rustix::fs::ftruncate(&self.file, bytes).map_err(|e| device_error("set the image's size", e))?;
-        Ok(bytes)
+        bytes.ok_or_else(|| self.refused(format_args!("cannot have {blocks} blocks")))
     }
 
-    /// Makes a regular file `blocks` long, and reserves its space.
+    /// Makes a regular file `blocks` long.
+    pub(super) fn lengthen(&self, blocks: u64) -> Result<()> {
+        let bytes = self.bytes_of(blocks)?;
+        rustix::fs::ftruncate(&self.file, bytes).map_err(|e| device_error("set the image's size", e))
+    }
+
+    /// Makes a regular file `blocks` long, and reserves its space. One that is longer stays so.
     pub(super) fn reserve(&self, blocks: u64) -> Result<()> {
-        let bytes = self.lengthen(blocks)?;
+        let bytes = self.bytes_of(blocks)?;
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
             // The file system cannot reserve; writes may then fail with ENOSPC later, and say so.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 tracing::warn!(path = %self.path.display(), "this file system cannot reserve the image's space");
-                Ok(())
+                if self.measured()? < blocks { self.lengthen(blocks) } else { Ok(()) }
             }
             Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                 let why = format_args!("needs {bytes} bytes of space: {e}; free some or ask for less");
@@ -255,7 +260,8 @@ impl ImageFile {
     /// [`Error::Refused`], saying what there is too little of; the length is then what it was.
     pub(super) fn grow(&self, blocks: u64, sparse: bool, flush: impl FnOnce() -> Result<()>) -> Result<()> {
         let old = self.blocks();
-        if blocks <= old {
+        // Of a file that is as long the space may not be reserved: who made it so was killed before that, or is another.
+        if blocks <= old && (sparse || self.block_device) {
             return Ok(());
         }
         if self.block_device {
@@ -268,14 +274,17 @@ impl ImageFile {
             self.blocks.store(now, Relaxed);
             return Ok(());
         }
-        let longer = if sparse { self.lengthen(blocks).map(drop) } else { self.reserve(blocks) };
+        let longer = if sparse { self.lengthen(blocks) } else { self.reserve(blocks) };
         if let Err(e) = longer.and_then(|()| flush()) {
+            if blocks <= old {
+                return Err(e);
+            }
             if let Err(left) = rustix::fs::ftruncate(&self.file, old * BLOCK_SIZE as u64) {
                 tracing::warn!(path = %self.path.display(), error = %left, "the image keeps the length it could not use");
             }
             return Err(e);
         }
-        self.blocks.store(blocks, Relaxed);
+        self.blocks.store(blocks.max(old), Relaxed);
         Ok(())
     }
 

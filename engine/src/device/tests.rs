@@ -4,6 +4,7 @@ use super::*;
 use crate::conformance::device::{
     check, discarded_blocks_can_be_written_again, filled, many_threads_work_side_by_side_from, read_one,
 };
+use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn memory_conforms() {
@@ -128,6 +129,23 @@ fn a_file_that_was_made_longer_by_others_is_measured_anew() {
     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
     file.set_len(24 * BLOCK_SIZE as u64).expect("longer");
     assert_eq!((device.blocks(), device.measure()), (16, Ok(24)));
+}
+
+#[test]
+fn a_file_that_is_long_enough_already_has_its_space_reserved() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("image");
+    drop(ImageFile::create_sparse(&path, 16).expect("create"));
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
+    file.set_len(1000 * BLOCK_SIZE as u64).expect("longer");
+    let taken = || file.metadata().expect("it is there").blocks() * 512 / BLOCK_SIZE as u64;
+    let device = PlainDevice::new(ImageFile::open(&path).expect("open"));
+    device.grow(300, true).expect("long enough");
+    assert_eq!(taken(), 0);
+    device.grow(300, false).expect("room");
+    assert!((300..1000).contains(&taken()), "{}", taken());
+    let len = file.metadata().expect("it is there").len() / BLOCK_SIZE as u64;
+    assert_eq!((device.blocks(), len), (1000, 1000));
 }
 
 #[test]

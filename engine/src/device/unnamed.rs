@@ -56,7 +56,7 @@ impl ImageFile {
         }
         path.clone_into(&mut image.path);
         if sparse {
-            image.lengthen(blocks).map(drop)?
+            image.lengthen(blocks)?
         } else {
             image.reserve(blocks)?
         }

@@ -57,7 +57,7 @@ pub use fallocate::FallocateMode;
 pub use read::Keep;
 pub use seek::SeekTo;
 pub use sync::fsync::{BegunSync, SyncKind};
-pub use write::{At, Written};
+pub use write::{At, Fit, Written};
 
 /// Most bytes that one fsync absorbs into the journal.
 pub const ABSORB_LIMIT: usize = 64 << 10;

@@ -2,11 +2,12 @@
 //!
 //! Nobody scans the table for that. The hints of the index say how full its blocks were at the last clean unmount; what
 //! this mount has looked into is known exactly, and what it makes and frees is counted. Blocks without a hint, which are
-//! those that a crashed mount has made, are looked into when it is asked for the first time, unless they are very many.
-//! What such a mount has changed in the others is found when they are looked into: until then the numbers are off by that.
+//! those that a crashed mount has made, are looked into when it is asked for the first time; after a crash the others as
+//! well, for what that mount has changed in them. Not so many, though, that it would take long: the numbers are off by what
+//! is in those beyond, until somebody looks into them.
 
 use super::{AT_ONCE, Nat, Shared};
-use crate::format::{BlockKind, INODES_PER_BLOCK, NAT_PER_BLOCK};
+use crate::format::{BlockKind, INODES_PER_BLOCK, NAT_PER_BLOCK, STATE_CLEAN};
 use crate::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use crate::sync::{LaneCounter, OnceLock};
 
@@ -89,9 +90,15 @@ impl InodeCount {
 }
 
 impl Shared {
+    /// Whether the last mount has ended without writing hints.
+    fn are_hints_old(&self) -> bool {
+        self.store.superblock().state.get() != STATE_CLEAN
+    }
+
     fn hinted(&self) -> Hinted {
         let mut all = Hinted::default();
-        let mut unhinted = Vec::new();
+        let (mut unhinted, mut old) = (Vec::new(), Vec::new());
+        let are_old = self.are_hints_old();
         for index in 0..self.ids.loaded() {
             // What cannot be read is met again by who needs it.
             let Ok((_, _, pointer)) = self.pointer(index) else { continue };
@@ -101,10 +108,16 @@ impl Shared {
             all.blocks += 1;
             all.used += u64::from(pointer.used_hint());
             // Hints of the first count the id that is nobody's, or do not.
-            if (index == 0 || pointer.used_hint() == 0) && unhinted.len() < MOST_LOOKS {
-                unhinted.push((index, pointer.block()));
+            let (looks, wanted) = match index == 0 || pointer.used_hint() == 0 {
+                true => (&mut unhinted, true),
+                false => (&mut old, are_old),
+            };
+            if wanted && looks.len() < MOST_LOOKS {
+                looks.push((index, pointer.block()));
             }
         }
+        unhinted.extend(old);
+        unhinted.truncate(MOST_LOOKS);
         for some in unhinted.chunks(AT_ONCE as usize) {
             let pages: Vec<_> = some.iter().map(|(_, block)| (*block, BlockKind::Nat)).collect();
             let _ = self.store.get_many(&pages);
@@ -117,6 +130,13 @@ impl Shared {
 }
 
 impl Nat {
+    /// Has known what old hints do not say, so that those which are to be written are right.
+    pub(super) fn renew_old_hints(&self) {
+        if self.shared.are_hints_old() {
+            self.count();
+        }
+    }
+
     /// The inodes that there are and can be.
     pub(crate) fn count(&self) -> InodeCount {
         let shared = &*self.shared;

@@ -347,6 +347,7 @@ impl Nat {
     /// pointers of an index block, each of which may be a change of its own. To be called at a clean unmount, once
     /// everything is durable: ids in quarantine count as used.
     pub(crate) fn save_hints(&self) -> Result<()> {
+        self.renew_old_hints();
         let shared = &self.shared;
         let mut known = shared.ids.known();
         known.sort_by_key(|block| block.index);

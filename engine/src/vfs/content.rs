@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::blocking;
-use crate::file::{At, Keep, SeekTo};
+use crate::file::{At, Fit, Keep, SeekTo};
 use crate::inode::tick;
 use crate::planted::{self, Bug};
 use crate::takeover::requests;
@@ -107,12 +107,13 @@ impl Vfs {
         let at = if append { At::Append } else { At::Offset(offset) };
         self.data.relieve_indexes();
         let direct = flags.contains(WriteFlags::DIRECT) || handle.flags.contains(OpenFlags::DIRECT);
+        let fit = if flags.contains(WriteFlags::WHOLE) { Fit::Whole } else { Fit::Part };
         let written = if direct && !from_cache {
-            self.data.write_direct(&handle.inode, at, data)?
+            self.data.write_direct(&handle.inode, at, data, fit)?
         } else if flags.contains(WriteFlags::KEEP_TIMES) {
             self.data.write_keeping_times(&handle.inode, at, data)?
         } else {
-            self.data.write(&handle.inode, at, data)?
+            self.data.write_fit(&handle.inode, at, data, fit)?
         };
         kill::step(Step::Unlocked);
         if planted::is(Bug::NotedAfterUnlock) {

@@ -189,6 +189,9 @@ bitflags::bitflags! {
         const FROM_CACHE = 32;
         /// The times are the kernel's to change.
         const KEEP_TIMES = 64;
+        /// ENOSPC, and nothing is written, where there is no room for all of it; but what takes several steps, for memory
+        /// is short, is written as far as it came.
+        const WHOLE = 128;
     }
 }
 

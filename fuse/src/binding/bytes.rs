@@ -27,6 +27,14 @@ impl EngineOperations {
         self.caching == Caching::Shared && open_flags & libc::O_APPEND != 0
     }
 
+    /// Whether the kernel may have sent what is written so as a part of a direct write, all of which at once: it takes an
+    /// answer of fewer bytes for EIO then, and takes back what has made the file longer.
+    fn is_to_be_whole(&self, write: &Write) -> bool {
+        self.caching == Caching::Exclusive
+            && write.open_flags & libc::O_DIRECT != 0
+            && recall::is_past_the_cache(write)
+    }
+
     pub(super) fn write_bytes(
         &self,
         ctx: &RequestContext<'_>,
@@ -39,12 +47,14 @@ impl EngineOperations {
         let mut flags = engine_write_flags(write, direct);
         flags.set(vfs::WriteFlags::APPEND, direct && self.finds_the_end(write.open_flags));
         flags.set(vfs::WriteFlags::KEEP_TIMES, cached && self.kernel_keeps_writes());
+        let whole = self.is_to_be_whole(write);
+        flags.set(vfs::WriteFlags::WHOLE, whole);
         let (file, caller) = (self.file(nodeid, write.fh)?, self.caller(ctx, 0));
         recall::before_write(&file, write);
         let mut written = self.fs.write(&caller, &file, write.offset, data, flags)?;
         // The kernel takes pages of its cache for written, however few bytes the answer says, unless that is an error: the
         // rest says which.
-        while cached && written < data.len() {
+        while (cached || whole) && written < data.len() {
             let offset = write.offset.saturating_add(written as u64);
             match self.fs.write(&caller, &file, offset, &data[written..], flags)? {
                 0 => return Err(Errno(libc::EIO)),

@@ -56,7 +56,8 @@ pub(super) fn before_write(open: &FileHandle, write: &Write) {
     }
 }
 
-fn is_past_the_cache(write: &Write) -> bool {
+/// Whether it was written by the kernel's way past its cache.
+pub(super) fn is_past_the_cache(write: &Write) -> bool {
     write.flags.contains(WriteFlags::LOCKOWNER) && !write.flags.contains(WriteFlags::CACHE)
 }
 

@@ -64,8 +64,11 @@ pub(crate) fn is_replied_to(header: &InHeader) -> bool {
     !silent.iter().any(|opcode| *opcode as u32 == header.opcode)
 }
 
-fn is_cached(args: &WriteIn) -> bool {
-    WriteFlags::from_bits_truncate(args.write_flags).contains(WriteFlags::CACHE)
+/// Whether a part of it is as good as nothing to the kernel, and all of it can be written once more: pages of its cache, and
+/// what it writes directly, but not to the end.
+fn is_to_be_whole(args: &WriteIn) -> bool {
+    let is_cached = WriteFlags::from_bits_truncate(args.write_flags).contains(WriteFlags::CACHE);
+    is_cached || args.flags as i32 & (libc::O_DIRECT | libc::O_APPEND) == libc::O_DIRECT
 }
 
 impl<O: Operations> Session<O> {
@@ -115,8 +118,8 @@ impl<O: Operations> Session<O> {
             Op::Create { args, .. } | Op::Tmpfile(args) => {
                 self.created(reply, args.flags, ops.made_and_opened(ctx, node, left.nid, args.flags as i32));
             }
-            // Pages of the kernel's cache that were written in part are written anew, or the kernel is told why not.
-            Op::Write { args, data } if !is_cached(&args) || left.written >= data.len() as u64 => {
+            // What was written in part, and is to be whole, is written anew, or the kernel is told why not.
+            Op::Write { args, data } if !is_to_be_whole(&args) || left.written >= data.len() as u64 => {
                 let reply = WriteReply { handle: reply.defer() };
                 ops.written(ctx, node, &Write::from(&args), left.written as usize, reply);
             }

@@ -160,6 +160,32 @@ fn pages_written_back_in_part_are_told_as_an_error() {
     assert_eq!(write(4 * piece as u64, piece), libc::ENOSPC);
 }
 
+/// What the kernel has sent of a direct write counts as a whole: of a part it makes EIO.
+#[test]
+fn a_direct_write_without_room_for_all_of_it_is_told_so_and_writes_nothing() {
+    let asked = asked(16 << 20, Caching::Exclusive, Permissions::Kernel);
+    let node = asked.made("/f", 0o600, b"");
+    let piece = (1 << 20) - 5 * BLOCK_SIZE;
+    let write = |offset: u64, open_flags: i32| {
+        let (fh, size, lock_owner, flags, padding) = (0, piece as u32, 0, open_flags as u32, 0);
+        let write_flags = WriteFlags::LOCKOWNER.bits();
+        let write = WriteIn { fh, offset, size, write_flags, lock_owner, flags, padding };
+        let (error, answer) = asked.ask(0, Opcode::Write, node, &[write.as_bytes(), &vec![1; piece]]);
+        (error, answer.first_chunk().map_or(0, |size| u32::from_ne_bytes(*size) as usize))
+    };
+    let mut whole = 0;
+    let last = loop {
+        match write(whole, libc::O_RDWR | libc::O_DIRECT) {
+            (0, len) if len == piece => whole += len as u64,
+            other => break other,
+        }
+    };
+    assert_eq!((last.0, asked.library.metadata("/f").unwrap().size), (libc::ENOSPC, whole));
+    // Others have what fits.
+    let (error, len) = write(whole, libc::O_RDWR);
+    assert!(error == 0 && (1..piece).contains(&len), "{error}, {len}");
+}
+
 /// A request that copies for long could not be given up, might outlast what the kernel waits for, and would hold up who else is
 /// on its core.
 #[test]

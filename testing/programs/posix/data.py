@@ -310,3 +310,25 @@ class Data(MountTest):
         # The kernel tells of closes and removals afterwards: the tests that follow count what is free.
         while (before.f_bfree - os.statvfs(".").f_bfree) * before.f_frsize > 1 << 20:
             pass
+
+    def test_full_direct(self):
+        """A direct write that does not fit is told so, and not taken for a device that fails."""
+        before = os.statvfs(".")
+        reserve = os.open("reserve", os.O_RDWR | os.O_CREAT)
+        fallocate(reserve, 0, 0, before.f_bavail * before.f_frsize - (9 << 20) - 7 * PAGE)
+        fd = os.open("direct", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+        buffer = mmap.mmap(-1, 1 << 20)
+        buffer[:] = b"d" * (1 << 20)
+        offset = 0
+        with self.assertRaises(OSError) as raised:
+            while offset < 64 << 20:
+                offset += os.pwritev(fd, [buffer], offset)
+        self.assertEqual(raised.exception.errno, errno.ENOSPC)
+        self.assertGreater(offset, 4 << 20)
+        self.assertEqual(os.fstat(fd).st_size, offset)
+        for each in (fd, reserve):
+            os.close(each)
+        for name in ("direct", "reserve"):
+            os.unlink(name)
+        while (before.f_bfree - os.statvfs(".").f_bfree) * before.f_frsize > 1 << 20:
+            pass

@@ -6,8 +6,8 @@ use crate::alloc::Reservation;
 use crate::device::BLOCK_SIZE;
 use crate::file::SyncKind;
 use crate::file::data_path::DataPath;
-use crate::file::write::At;
 use crate::file::write::reservation::Steps;
+use crate::file::write::{At, Fit};
 use crate::file::writeback::{Order, key_of};
 use crate::format::{BatchRun, MAX_BATCH_RUNS, Nid, OrphanEntry, Position};
 use crate::inode::InodeObj;
@@ -149,7 +149,7 @@ impl DataPath {
         }
         let bytes = manifest::encode(&runs);
         let place = [spill_file.next * PAGE, bytes.len() as u64];
-        self.write_held(&source, place[0], &bytes, &mut self.steps())?;
+        self.write_held(&source, place[0], &bytes, &mut self.steps(Fit::Part))?;
         self.write_back.write_pages(&source, 0..PAGES_END, Order::HOME)?;
         self.record_rest(&source, SyncKind::Data)?;
         if source.data().logged_size() != place[0] + place[1] {
@@ -231,7 +231,7 @@ impl DataPath {
             // Beyond the old end lies whatever was there before: zeros come with the size.
             file.stage_nothing(tail);
         }
-        let (mut steps, mut gathered) = (self.steps(), Gathered::default());
+        let (mut steps, mut gathered) = (self.steps(Fit::Part), Gathered::default());
         let mut pages: Vec<u64> = file.pages.keys().copied().chain(file.partly_spilled()).collect();
         pages.sort_unstable();
         for page in pages {

@@ -4,7 +4,7 @@ use crate::cache::Use;
 use crate::device::BLOCK_SIZE;
 use crate::file::data_path::DataPath;
 use crate::file::sync::data_journal::Absorb;
-use crate::file::write::{At, Written};
+use crate::file::write::{At, Fit, Written};
 use crate::file::writeback::{Order, covered_size, key_of};
 use crate::format::Position;
 use crate::inode::InodeObj;
@@ -255,8 +255,8 @@ impl DataPath {
 
     /// Writes a range home, however small it is, and returns once it is on the device (not flushed): O_DIRECT's
     /// way.
-    pub fn write_direct(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8]) -> Result<Written> {
-        let written = self.write(inode, at, bytes)?;
+    pub fn write_direct(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8], fit: Fit) -> Result<Written> {
+        let written = self.write_fit(inode, at, bytes, fit)?;
         if !self.write_back.keeps() {
             return Ok(written);
         }

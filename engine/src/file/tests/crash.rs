@@ -1,7 +1,7 @@
 //! Random operations with a tiny cache, against a model of what each byte may be after a crash.
 
 use super::image::{Fsync as _, MetaImage, content, path};
-use crate::file::{At, ErrorMark, FallocateMode, SyncKind};
+use crate::file::{At, ErrorMark, FallocateMode, Fit, SyncKind};
 use crate::format::JournalKind;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -166,7 +166,7 @@ fn run(seed: u64) {
             }
             17 => image.checkpoint(),
             18 => {
-                let written = path.write_direct(&file, At::Offset(at), &[9; 4096]).expect("room");
+                let written = path.write_direct(&file, At::Offset(at), &[9; 4096], Fit::Part).expect("room");
                 oracle.now.resize((written.offset as usize + 4096).max(oracle.now.len()), 0);
                 oracle.now[at as usize..at as usize + 4096].fill(9);
             }

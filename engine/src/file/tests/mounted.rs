@@ -207,3 +207,32 @@ fn a_file_of_many_extents_is_replaced_as_a_whole_and_leaks_nothing() {
     live.unmount();
     image.assert_whole("");
 }
+
+/// What a killed mount has changed in blocks of the table that the hints of the unmount before it tell of.
+#[test]
+fn inodes_in_use_are_counted_after_a_crash_and_the_unmount_that_follows_it() {
+    let used = |live: &Live| {
+        let room = live.fs().statfs().expect("counted");
+        room.files - room.files_free
+    };
+    for is_asked_at_once in [false, true] {
+        let image = Image::new(2048, 4096);
+        let live = image.mount();
+        (0..600).for_each(|n| live.fs().release(live.open(&format!("{n}")), None));
+        live.unmount();
+        let live = image.mount();
+        for n in 0..300 {
+            live.fs().unlink(&Context::root(), ROOT_NID, format!("{n}").as_bytes()).expect("it is there");
+        }
+        let last = live.open("599");
+        live.fs().fsync(&last, false).expect("memory does not fail");
+        live.fs().release(last, None);
+        drop(live);
+        let live = image.mount();
+        if is_asked_at_once {
+            assert_eq!(used(&live), 301);
+        }
+        live.unmount();
+        assert_eq!(used(&image.mount()), 301, "{is_asked_at_once}");
+    }
+}

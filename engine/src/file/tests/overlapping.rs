@@ -1,7 +1,7 @@
 //! Reads and writes of the same pages, from many threads at once.
 
 use super::image::{Fsync as _, MetaImage, path};
-use crate::file::{At, ErrorMark, FallocateMode, Keep, SyncKind};
+use crate::file::{At, ErrorMark, FallocateMode, Fit, Keep, SyncKind};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::sync::thread;
 
@@ -59,7 +59,7 @@ fn check(frames: usize, sync: bool, direct: bool) {
         let mark = ErrorMark::of(Some(file.data()));
         for version in 2..ROUNDS {
             if direct && version % 5 == 0 {
-                path.write_direct(&file, At::Offset(0), &stamped(version, PAGES)).expect("room");
+                path.write_direct(&file, At::Offset(0), &stamped(version, PAGES), Fit::Part).expect("room");
             } else {
                 path.write(&file, At::Offset(0), &stamped(version, PAGES)).expect("room");
             }

@@ -1,7 +1,7 @@
 //! Long files that are read and written from one end to the other, by the counters of what is read ahead.
 
 use super::image::{Fsync as _, MetaImage, path};
-use crate::file::{At, DataPath, ErrorMark, FallocateMode, SyncKind};
+use crate::file::{At, DataPath, ErrorMark, FallocateMode, Fit, SyncKind};
 use crate::inode::InodeObj;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -89,7 +89,7 @@ fn what_is_overwritten_cut_or_punched_is_not_taken_from_what_was_read_ahead() {
             page(40, 2)
         },
         |path, file| {
-            path.write_direct(file, At::Offset(40 * PAGE as u64), &page(40, 3)).expect("room");
+            path.write_direct(file, At::Offset(40 * PAGE as u64), &page(40, 3), Fit::Part).expect("room");
             page(40, 3)
         },
         |path, file| {

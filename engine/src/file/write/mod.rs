@@ -42,6 +42,15 @@ pub enum At {
     Append,
 }
 
+/// What becomes of a write for which there is too little room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// What fits is written.
+    Part,
+    /// Of each step all is written, or nothing.
+    Whole,
+}
+
 /// What a write did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
@@ -55,22 +64,34 @@ impl DataPath {
     /// Writes all of `bytes`, or a part if a later part fails. Other reads and writes see all of what was written, or
     /// nothing; the size may be seen to grow meanwhile.
     pub fn write(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8]) -> Result<Written> {
-        self.write_and(inode, at, bytes, || inode.touch_content())
+        self.write_fit(inode, at, bytes, Fit::Part)
+    }
+
+    /// The same, or as a whole.
+    pub fn write_fit(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8], fit: Fit) -> Result<Written> {
+        self.write_and(inode, at, bytes, fit, || inode.touch_content())
     }
 
     /// The same for one who changes the times by himself.
     pub fn write_keeping_times(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8]) -> Result<Written> {
-        self.write_and(inode, at, bytes, || ())
+        self.write_and(inode, at, bytes, Fit::Part, || ())
     }
 
     /// The same, and has the times changed before the range is given back.
-    fn write_and(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8], touch: impl Fn()) -> Result<Written> {
+    fn write_and(
+        &self,
+        inode: &Arc<InodeObj>,
+        at: At,
+        bytes: &[u8],
+        fit: Fit,
+        touch: impl Fn(),
+    ) -> Result<Written> {
         if bytes.is_empty() {
             return Ok(Written { offset: 0, len: 0 });
         }
         let data = inode.data();
         self.flusher.throttle(inode, bytes.len())?;
-        let mut steps = self.steps();
+        let mut steps = self.steps(fit);
         loop {
             let size = data.size();
             let offset = match at {
@@ -123,8 +144,8 @@ impl DataPath {
     }
 
     /// Steps of a write.
-    pub(in crate::file) fn steps<'p>(&self) -> Steps<'p> {
-        Steps::of(step_pages(&self.pool))
+    pub(in crate::file) fn steps<'p>(&self, fit: Fit) -> Steps<'p> {
+        Steps::of(step_pages(&self.pool), fit)
     }
 
     /// As many pages as a step has, or there is room for, and the new size; the bytes written, or the number of frames
@@ -147,7 +168,7 @@ impl DataPath {
                 Ok(Outcome::Frames(_)) if steps.takes_what_is_there() => {}
                 Ok(Outcome::Frames(count)) => return Ok(Err(count)),
                 // Room was made: where there still is none, no step but one that needs none can go on.
-                Err(e) if is_full(&e) && steps.shorten(self.meta.alloc.available()) => {}
+                Err(e) if is_full(&e) && steps.shorten_to_fit(self.meta.alloc.available()) => {}
                 Err(e) => return Err(e),
             }
         }

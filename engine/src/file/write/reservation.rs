@@ -7,6 +7,7 @@
 //! What this leaves to others: how frames come free (`writeback::flusher`).
 
 use crate::cache::Fresh;
+use crate::file::write::Fit;
 use crate::sync::WaitQueue;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::{Error, Result};
@@ -84,14 +85,15 @@ pub(in crate::file) struct Steps<'p> {
     /// Frames for the next.
     pub frames: FrameReservation<'p>,
     pages: u64,
+    fit: Fit,
     /// Write-back has freed all that it can for the next, which is less than it asked for.
     is_drained: bool,
 }
 
 impl<'p> Steps<'p> {
     /// Steps of so many pages at the most.
-    pub fn of(pages: u64) -> Steps<'p> {
-        Steps { frames: FrameReservation::default(), pages, is_drained: false }
+    pub fn of(pages: u64, fit: Fit) -> Steps<'p> {
+        Steps { frames: FrameReservation::default(), pages, fit, is_drained: false }
     }
 
     /// Pages of the next at the most.
@@ -102,7 +104,7 @@ impl<'p> Steps<'p> {
     /// Frames for the next were taken, or are not to be had: then it is to have fewer pages.
     pub fn or_fewer(&mut self, taken: Result<()>) -> Result<()> {
         match taken {
-            Err(e) if is_full(&e) && self.shorten(u64::MAX) => self.is_drained = true,
+            Err(e) if is_full(&e) && self.shorten() => self.is_drained = true,
             taken => return taken,
         }
         Ok(())
@@ -110,13 +112,23 @@ impl<'p> Steps<'p> {
 
     /// So many frames are missing: whether fewer pages are to be tried before anybody is asked for them.
     pub fn takes_what_is_there(&mut self) -> bool {
-        self.is_drained && self.shorten(u64::MAX)
+        self.is_drained && self.shorten()
     }
 
-    /// Has the next be half as long, or so many pages if that is less; false if it was a single page.
-    pub fn shorten(&mut self, fit: u64) -> bool {
+    /// There is room for so many pages: has the next have no more, and half as many at the most. False if it was a single
+    /// page, or is to be whole.
+    pub fn shorten_to_fit(&mut self, room: u64) -> bool {
+        if self.fit == Fit::Whole || !self.shorten() {
+            return false;
+        }
+        self.pages = self.pages.min(room).max(1);
+        true
+    }
+
+    /// Has the next be half as long; false if it was a single page.
+    fn shorten(&mut self) -> bool {
         let was = self.pages;
-        self.pages = (was / 2).min(fit).max(1);
+        self.pages = (was / 2).max(1);
         was > 1
     }
 

@@ -3,7 +3,7 @@
 use crate::file::data_path::DataPath;
 use crate::file::tests::image::{Fsync as _, MetaImage, content, path};
 use crate::file::write::At;
-use crate::file::{ErrorMark, SyncKind};
+use crate::file::{ErrorMark, Fit, SyncKind};
 use std::time::Duration;
 
 fn listed(image: &MetaImage, path: &DataPath) -> Vec<u64> {
@@ -49,7 +49,7 @@ fn idle_files_have_no_turns_of_their_own() {
         let file = image.open(nid);
         path.write(&file, At::Offset(0), &[1; 4096]).expect("room");
         if nid <= 60 {
-            path.write_direct(&file, At::Offset(0), &[2; 4096]).expect("room");
+            path.write_direct(&file, At::Offset(0), &[2; 4096], Fit::Part).expect("room");
         }
     }
     assert_eq!(listed(&image, &path).len(), 100);
