@@ -53,6 +53,8 @@ pub struct State {
     pub checkpoint: Option<Answer>,
     /// The commit comes with the end of a super-journal; whether it is to be durable.
     pub awaits: Option<bool>,
+    /// The commit is this database's alone, beside a super-journal elsewhere: when that is gone nobody looks at an answer.
+    pub alone: bool,
     pub index: Option<Part>,
     /// The open log.
     pub log: Weak<Plain>,
@@ -89,6 +91,7 @@ impl Db {
             finished: false,
             checkpoint: None,
             awaits: None,
+            alone: false,
             index: None,
             log: Weak::new(),
             persist_wal: false,
@@ -169,6 +172,14 @@ impl Db {
                 Err(code(&e, IOERR_FSYNC))
             }
         }
+    }
+
+    /// The commit beside a super-journal elsewhere. What may fail does so here, where there is a journal to go back by: with
+    /// `synchronous=OFF` no xSync follows, and what comes after the end of that super-journal SQLite does not look at.
+    pub fn commit_alone(&self, state: &mut State) -> Answer {
+        state.unsynced |= !state.stage.is_empty();
+        self.commit(state, Commit::Ordered)?;
+        if state.journal.is_real() { self.is_home(state) } else { Ok(()) }
     }
 
     /// Adds what is staged to the batch of a super-journal.

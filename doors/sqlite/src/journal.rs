@@ -179,6 +179,7 @@ pub fn finalize(db: &Db, state: &mut State) {
     has_read();
     state.committed = false;
     state.failed = false;
+    state.alone = false;
     state.journal_unsynced = false;
     state.set_journal(Journal::None);
 }

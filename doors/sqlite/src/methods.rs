@@ -234,6 +234,10 @@ fn await_super(db: &Arc<Db>, name: Option<&str>) -> Answer {
     supers::leave(db, &mut state);
     state.awaits = place.is_some_and(|place| supers::join(&place, db)).then_some(false);
     state.finished = state.awaits.is_none();
+    state.alone = name.is_some() && state.finished;
+    if state.alone {
+        return db.commit_alone(&mut state);
+    }
     // With a real journal there is nothing to do at once: what fails is told while there is a journal to go back by.
     if state.finished && state.journal.is_real() { db.bring_home(&mut state) } else { Ok(()) }
 }

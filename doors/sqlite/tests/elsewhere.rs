@@ -211,3 +211,43 @@ fn what_a_file_of_the_system_begins_and_has_no_room_is_rolled_back() {
         assert_eq!(place.sql("b.db", SEEN), "1000|3000000|500500\nok", "{last}");
     }
 }
+
+/// Without syncs nothing of it would be written before its end, when nobody looks at what fails.
+#[test]
+fn what_a_file_of_the_system_begins_and_nobody_syncs_is_refused_where_it_has_no_room() {
+    let place = Place::of_size("32M");
+    for name in ["b.db", "c.db"] {
+        place.sql(name, &rows(16));
+    }
+    assert!(outside(&place, &rows(16)).status.success());
+    let mut shell = Talk::with(&place, "NARUFS_SQLITE_PIECES=200");
+    shell.ask(&format!(
+        ".bail off\n.open {}\nATTACH '{}' AS b; ATTACH '{}' AS c; PRAGMA c.synchronous=off;
+         BEGIN; UPDATE main.t SET b = 1; UPDATE b.t SET b = zeroblob(2999); INSERT INTO c.t(b) VALUES(zeroblob(400000));",
+        beside(&place).display(),
+        place.uri("b.db"),
+        place.uri("c.db")
+    ));
+    let mut fill = format!(
+        ".connection 1\n.open {}\nPRAGMA synchronous=off; CREATE TABLE f(b);\n",
+        place.uri("filler.db")
+    );
+    fill += &"INSERT INTO f VALUES(zeroblob(400000));\n".repeat(80);
+    let filled = shell.ask(&fill);
+    assert!(filled.contains("full"), "{filled}");
+    let said = shell.ask(".connection 0\nCOMMIT;");
+    assert!(said.contains("full"), "{said}");
+    let seen = shell
+        .ask("SELECT sum(length(b)) FROM main.t; SELECT sum(length(b)) FROM b.t; SELECT count(*) FROM c.t;");
+    assert_eq!(seen, "48000\n48000\n16");
+    // With less there is room for all, and all are told to be there.
+    let said = shell.ask(
+        "BEGIN; UPDATE main.t SET b = 1; UPDATE b.t SET b = zeroblob(2999); UPDATE c.t SET b = zeroblob(2999); COMMIT;",
+    );
+    assert_eq!(said, "");
+    drop(shell);
+    assert_eq!(outside(&place, SEEN).out, "16|16|136\nok\n");
+    for name in ["b.db", "c.db"] {
+        assert_eq!(place.sql(name, SEEN), "16|47984|136\nok", "{name}");
+    }
+}
