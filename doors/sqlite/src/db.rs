@@ -382,7 +382,7 @@ impl State {
         }
     }
 
-    pub(crate) fn set_journal(&mut self, journal: Journal) {
+    pub(crate) fn set_journal(&mut self, journal: Journal) -> Journal {
         use std::sync::atomic::Ordering::SeqCst;
         if self.journal.is_real() {
             journal::REAL.fetch_sub(1, SeqCst);
@@ -390,7 +390,7 @@ impl State {
         if journal.is_real() {
             journal::REAL.fetch_add(1, SeqCst);
         }
-        self.journal = journal;
+        std::mem::replace(&mut self.journal, journal)
     }
 }
 

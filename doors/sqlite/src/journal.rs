@@ -3,7 +3,8 @@
 
 use crate::db::{Db, State, code, filled};
 use crate::ffi::{
-    Answer, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE, log,
+    Answer, Code, IOERR_ACCESS, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE,
+    IOERR_WRITE, log,
 };
 use crate::mount::{Mount, has_read, is_written_in, locked};
 use crate::names::Place;
@@ -34,6 +35,9 @@ pub struct JournalFile {
 
 /// What SQLite writes behind the name of a super-journal, by itself: the first bytes of a journal.
 const NAME_ENDS: &[u8] = &[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+
+/// Bytes at its beginning that SQLite zeroes where it ends one and keeps it.
+const HEADER_BYTES: usize = 28;
 
 /// How many are real, in whatever image, and may be hot if the process ends now.
 pub static REAL: AtomicUsize = AtomicUsize::new(0);
@@ -137,11 +141,13 @@ pub fn delete(place: &Place) -> Option<Answer> {
     let db = locked(&OPEN).get(&place.name()).and_then(Weak::upgrade)?;
     let mut state = locked(&db.state);
     let outcome = if state.journal.is_real() {
-        db.is_home(&mut state).and_then(|()| remove(&db.mount, place, true))
+        let removed = db.is_home(&mut state).and_then(|()| remove(&db.mount, place, true));
+        ended_alone(&db, &mut state, removed)
     } else {
         // What another program has left there undoes nothing, or it would have been played back.
         match remove(&db.mount, place, false) {
             Err(IOERR_DELETE_NOENT) => Ok(()),
+            Err(_) if state.alone => Ok(()),
             removed => removed,
         }
     };
@@ -152,8 +158,56 @@ pub fn delete(place: &Place) -> Option<Answer> {
     Some(outcome)
 }
 
+/// What became of the end of a real journal. Beside a super-journal elsewhere, which is gone, SQLite does not look at that,
+/// and the next who locks the database would undo what was called committed. So it is ended in another way; and where that
+/// fails too, nobody locks the database before [`end_stuck`] has done it.
+fn ended_alone(db: &Db, state: &mut State, outcome: Answer) -> Answer {
+    if let Journal::Real(file) = &state.journal
+        && state.alone
+        && let Err(code) = outcome
+    {
+        let ended = zero(file);
+        if let Journal::Real(file) = state.set_journal(Journal::None)
+            && !ended
+        {
+            locked(&db.mount.stuck).insert(path_of(db), file);
+            return Err(code);
+        }
+        finalize(db, state);
+        return Ok(());
+    }
+    outcome
+}
+
+/// Ends a journal that could not be ended when its transaction was called committed.
+pub fn end_stuck(mount: &Mount, place: &Place) -> Answer {
+    let mut stuck = locked(&mount.stuck);
+    let Some(journal) = stuck.get(&place.path) else { return Ok(()) };
+    if !zero(journal) {
+        let why =
+            "it undoes what is committed, and cannot be written to: its database is refused until it can";
+        log(IOERR_ACCESS, &format!("{}: {why}", place.name()));
+        return Err(IOERR_ACCESS);
+    }
+    stuck.remove(&place.path);
+    Ok(())
+}
+
+/// Ends a journal as SQLite does where it keeps it; whether that is durable.
+fn zero(journal: &File) -> bool {
+    #[cfg(feature = "mortal")]
+    if crate::mortal::end_fails() {
+        return false;
+    }
+    journal.write_all_at(&[0; HEADER_BYTES], 0).and_then(|()| journal.sync_all()).is_ok()
+}
+
 /// Removes a file, and makes that durable if it is to be.
 pub fn remove(mount: &Mount, place: &Place, durable: bool) -> Answer {
+    #[cfg(feature = "mortal")]
+    if durable && crate::mortal::end_fails() {
+        return Err(IOERR_DELETE);
+    }
     mount.fs.remove_file(&place.path).map_err(|e| match e.errno() {
         libc::ENOENT => IOERR_DELETE_NOENT,
         _ => code(&e, IOERR_DELETE),
@@ -264,19 +318,16 @@ impl JournalFile {
                     finalize(&self.db, &mut state);
                 }
             }
+            Journal::Real(_) if offset == 0 && bytes.first() == Some(&0) => {
+                let ended = self.end_real(&mut state, |file| file.write_all_at(bytes, 0), IOERR_WRITE);
+                return ended_alone(&self.db, &mut state, ended);
+            }
             Journal::Real(_) => {
-                let ends = offset == 0 && bytes.first() == Some(&0);
-                if ends {
-                    self.db.is_home(&mut state)?;
-                }
                 // It may be the name of one.
                 crate::supers::make_real()?;
                 state.journal_unsynced = true;
                 if let Journal::Real(file) = &state.journal {
                     file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE))?;
-                }
-                if ends {
-                    self.end_real(&mut state)?;
                 }
             }
         }
@@ -293,25 +344,32 @@ impl JournalFile {
                     finalize(&self.db, &mut state);
                 }
             }
-            Journal::Real(_) => {
-                if len == 0 {
-                    self.db.is_home(&mut state)?;
-                }
+            Journal::Real(_) if len == 0 => {
+                let ended = self.end_real(&mut state, |file| file.set_len(0), IOERR_TRUNCATE);
+                return ended_alone(&self.db, &mut state, ended);
+            }
+            Journal::Real(file) => {
+                file.set_len(len).map_err(|e| code(&e, IOERR_TRUNCATE))?;
                 state.journal_unsynced = true;
-                if let Journal::Real(file) = &state.journal {
-                    file.set_len(len).map_err(|e| code(&e, IOERR_TRUNCATE))?;
-                }
-                if len == 0 {
-                    self.end_real(&mut state)?;
-                }
             }
         }
         Ok(())
     }
 
-    /// A real journal was finalized without being removed: that is the commit, so it is made durable.
-    fn end_real(&self, state: &mut State) -> Answer {
+    /// A real journal is finalized without being removed: that is the commit, so it is made durable.
+    fn end_real(
+        &self,
+        state: &mut State,
+        end: impl FnOnce(&File) -> narufs::Result<()>,
+        otherwise: Code,
+    ) -> Answer {
+        self.db.is_home(state)?;
+        #[cfg(feature = "mortal")]
+        if crate::mortal::end_fails() {
+            return Err(otherwise);
+        }
         if let Journal::Real(file) = &state.journal {
+            end(file).map_err(|e| code(&e, otherwise))?;
             file.sync_all().map_err(|e| code(&e, IOERR_FSYNC))?;
         }
         finalize(&self.db, state);

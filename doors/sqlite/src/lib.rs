@@ -56,7 +56,8 @@
 //! that lists one is an error, before any journal names it, and SQLite rolls all back. Where the main database is elsewhere
 //! the super-journal is as well, and who opens that database first takes it away, whatever journals here would name it.
 //! So they do not (`journal.rs`): databases here are committed by themselves then, and each is whole. SQLite looks at no answer
-//! once that super-journal is gone: what may fail for want of room or of a device does so before, at FCNTL_SYNC.
+//! once that super-journal is gone: what may fail for want of room or of a device does so before, at FCNTL_SYNC; a real
+//! journal that cannot be removed then is ended by zeros, and while that fails too its database is refused.
 //!
 //! *Failures.* A connection that gives its lock up while its journal is hot (SQLite could not roll back) forgets the
 //! layer, which is a rollback; if a batch of this transaction may have reached the journal (EIO at the commit), the

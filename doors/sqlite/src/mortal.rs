@@ -1,4 +1,4 @@
-//! Ends the process at a call of SQLite's, has the sync of a directory fail, makes memory small, and locks the bytes that
+//! Ends the process at a call of SQLite's, has the sync of a directory or the end of a journal fail, makes memory small, and locks the bytes that
 //! SQLite's own test programs lock, for tests: feature `mortal` alone.
 
 use std::sync::LazyLock;
@@ -37,6 +37,16 @@ static FAILS: LazyLock<AtomicU64> = LazyLock::new(|| {
 /// Whether this sync of a directory, whose number the environment names, fails.
 pub fn fails() -> bool {
     FAILS.fetch_sub(1, Ordering::Relaxed) == 1
+}
+
+static ENDS: LazyLock<AtomicU64> = LazyLock::new(|| {
+    let fail = std::env::var("NARUFS_SQLITE_FAIL_ENDS").ok().and_then(|fail| fail.parse().ok());
+    AtomicU64::new(fail.unwrap_or(0))
+});
+
+/// Whether an attempt to end a journal that is a file fails: so many as the environment says, from the first on.
+pub fn end_fails() -> bool {
+    ENDS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
 /// Called before and after each call that may change something: the one whose number the environment names is the last.

@@ -22,6 +22,8 @@ pub struct Mount {
     pub fs: Fs,
     /// What connections share of each database in WAL mode, by its inode.
     pub shared: Mutex<HashMap<u64, Weak<Shared>>>,
+    /// Journals that undo what is committed and could not be ended yet, by their paths.
+    pub stuck: Mutex<HashMap<String, File>>,
     /// The last of its fields: when it goes the image is closed.
     closed: Closed,
 }
@@ -268,7 +270,7 @@ impl Mount {
 
     fn new(fs: Fs, image: &Path) -> Mount {
         let closed = Closed { image: image.to_owned() };
-        Mount { served: None, fs, shared: Mutex::default(), closed }
+        Mount { served: None, fs, shared: Mutex::default(), stuck: Mutex::default(), closed }
     }
 }
 

@@ -156,6 +156,7 @@ pub fn access(place: &Place, how: c_int) -> Answer<bool> {
         return Ok(true);
     }
     let mount = mount_of(place)?;
+    journal::end_stuck(&mount, place)?;
     if how == ACCESS_EXISTS {
         // As SQLite's own VFS: an empty file is none.
         return match mount.fs.metadata(&place.path) {
