@@ -311,7 +311,13 @@ impl Db {
             return Ok(());
         }
         state.finished = true;
-        self.commit(&mut state, Commit::Ordered)?;
+        if let Err(code) = self.commit(&mut state, Commit::Ordered) {
+            // The journal has ended: SQLite rolls back by forgetting its pages, and with `locking_mode=EXCLUSIVE` no xUnlock
+            // follows. Left staged, what was refused would be committed with the next.
+            state.stage.clear();
+            state.failed = false;
+            return Err(code);
+        }
         // A commit that lies in the log alone, which SQLite syncs with `synchronous=FULL` only.
         state.log.upgrade().map_or(Ok(()), |log| log.settle())
     }

@@ -15,7 +15,7 @@
 //! | xWrite of the database (at a spill of the cache, at the commit) | staged: a layer above the file, through which this connection reads, and which has a size of its own |
 //! | FCNTL_SYNC with no super-journal, xSync | **the commit**: the layer becomes one batch, durable when the call returns |
 //! | xDelete, xTruncate to 0, or zeros at the head of `-journal` | forgets the journal in memory |
-//! | FCNTL_COMMIT_PHASETWO | the commit of what was not synced (`synchronous=OFF`): ordered, not durable; in WAL mode what the log has outlives the process from now on |
+//! | FCNTL_COMMIT_PHASETWO | the commit of what was not synced (`synchronous=OFF`): ordered, not durable, and forgotten if it fails; in WAL mode what the log has outlives the process from now on |
 //! | xTruncate of the database | directly, if nothing is staged and nothing could be undone; else the layer's size, and the file is cut right after the batch |
 //! | xUnlock below RESERVED | nothing stays staged: what FCNTL_SYNC has called whole is committed, the rest forgotten; see *failures* |
 //! | xWrite without RESERVED, or from CKPT_START to CKPT_DONE (a checkpoint of a log) | directly: others are to see it |

@@ -58,6 +58,32 @@ fn a_journal_without_room_undoes_nothing_of_what_comes_after_it() {
     }
 }
 
+/// What a COMMIT has refused is not there, however the lock stays: neither for the next, nor with it.
+#[test]
+fn a_commit_without_room_takes_no_effect_later() {
+    for locking in ["normal", "exclusive"] {
+        let (place, filled) = (Place::of_size("16M"), "SELECT count(*), sum(length(b)) FROM f;");
+        let insert = "INSERT INTO f(b) VALUES(zeroblob(400000));\n";
+        let mut shell = Talk::inside(&place, "room.db", "");
+        shell.ask("CREATE TABLE r(b); INSERT INTO r VALUES(zeroblob(2000000));");
+        let said = shell.ask(&format!(
+            ".connection 1\n.open {}\nPRAGMA locking_mode={locking}; PRAGMA synchronous=off;
+             CREATE TABLE f(a INTEGER PRIMARY KEY, b);\n{}{filled}",
+            place.uri("a.db"),
+            insert.repeat(60)
+        ));
+        let there = 60 - said.matches("full").count();
+        assert!(there < 60, "{said}");
+        assert!(said.ends_with(&format!("\n{there}|{}", there * 400_000)), "{locking}: {said}");
+        shell.ask(".connection 0\nPRAGMA secure_delete=off; DROP TABLE r; VACUUM;");
+        let said = shell.ask(&format!(".connection 1\n{insert}{filled}"));
+        let seen = format!("{}|{}", there + 1, (there + 1) * 400_000);
+        assert_eq!(said, seen, "{locking}");
+        shell.end(".quit");
+        assert_eq!(place.sql("a.db", filled), seen, "{locking}");
+    }
+}
+
 #[test]
 fn a_database_without_locks_is_refused() {
     let place = Place::new();
