@@ -13,7 +13,8 @@ use crate::run::{Memory, Promise};
 use crate::upload::Uploads;
 use narufs::{Dir, File, FormatOptions, Fs, MountOptions, OpenOptions};
 use object_store::Result;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -48,9 +49,7 @@ pub(crate) struct Mount {
     pub(crate) room: Memory,
     /// An object has so many names at the most; further copies are files of their own.
     pub(crate) most_links: u64,
-    /// What names have before their number that last for a moment: those of others are of processes that have ended. The system
-    /// draws it, for children that are forked of one process have the same memory.
-    run: String,
+    run: Run,
     next: AtomicU64,
     /// The last of its fields: when it goes the image is closed.
     closed: Option<Closed>,
@@ -69,6 +68,34 @@ impl Drop for Closed {
             open.remove(&self.file);
         }
         CLOSED.notify_all();
+    }
+}
+
+/// What names have before their number that last for a moment. The system draws it, for children that are forked of one process
+/// have the same memory.
+struct Run(String);
+
+/// Those in use: a program may open several stores of one file system, each by itself. All other names are of processes that have
+/// ended. A child that can open an image has none of its parent's, for that had none open.
+static RUNS: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+
+impl Run {
+    fn begin() -> Run {
+        let run = Uuid::new_v4().simple().to_string();
+        locked(&RUNS).insert(run.clone());
+        Run(run)
+    }
+
+    /// Whether a name may be one that is in use.
+    fn has(name: &OsStr) -> bool {
+        let name = name.to_string_lossy();
+        name.split_once('-').is_some_and(|(run, _)| locked(&RUNS).contains(run))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        locked(&RUNS).remove(&self.0);
     }
 }
 
@@ -140,7 +167,7 @@ impl Mount {
             memory: Memory::new(GETS_ELSEWHERE),
             room: Memory::new(PUTS_ELSEWHERE),
             most_links: MOST_LINKS,
-            run: Uuid::new_v4().simple().to_string(),
+            run: Run::begin(),
             next: AtomicU64::new(0),
             closed: None,
         })
@@ -210,7 +237,7 @@ impl Mount {
         }
         for entry in self.fs.read_dir(&staging)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(&self.run) {
+            if Run::has(entry.file_name()) {
                 continue;
             }
             match self.fs.remove_file(entry.path()) {
@@ -226,7 +253,7 @@ impl Mount {
     pub(crate) fn moment(&self, root: &str) -> Moment<'_> {
         // Relaxed: nothing but the number.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Moment { mount: self, path: format!("{root}/{STAGING}/{}-{number:x}", self.run), is_used: true }
+        Moment { mount: self, path: format!("{root}/{STAGING}/{}-{number:x}", self.run.0), is_used: true }
     }
 }
 
@@ -289,5 +316,22 @@ mod tests {
             moment.moved_away();
         }
         assert_ne!(left[0], left[1]);
+    }
+
+    /// Each has a file system of its own to say, which is the same one.
+    #[test]
+    fn what_one_store_is_writing_is_left_alone_by_the_next_of_the_same_file_system() {
+        let fs = Fs::scratch(&narufs::ScratchOptions::new(64 << 20)).expect("room");
+        let one = Mount::of(fs.as_user(0, 0, &[])).expect("room");
+        one.prepare("").expect("room");
+        let moment = one.moment("");
+        one.fs.create_new(moment.path()).expect("no file has the name");
+        let other = crate::NarufsStore::new(fs, "/").expect("room");
+        one.fs.metadata(moment.path()).expect("it is in use");
+        let left = moment.path().to_owned();
+        moment.moved_away();
+        drop(one);
+        other.beside("/").expect("room");
+        assert!(other.fs().metadata(left).is_err(), "nobody uses it any more");
     }
 }
