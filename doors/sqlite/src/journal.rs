@@ -37,7 +37,7 @@ pub struct JournalFile {
 const NAME_ENDS: &[u8] = &[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// Bytes at its beginning that SQLite zeroes where it ends one and keeps it.
-const HEADER_BYTES: usize = 28;
+pub const HEADER_BYTES: usize = 28;
 
 /// How many are real, in whatever image, and may be hot if the process ends now.
 pub static REAL: AtomicUsize = AtomicUsize::new(0);

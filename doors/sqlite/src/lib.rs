@@ -53,7 +53,8 @@
 //!
 //! *A database elsewhere* (another VFS) has a journal that would name what is in memory here, or where its own VFS does not
 //! look: after a crash in its pages it would count as finalized, and that database be torn. So xSync of a super-journal
-//! that lists one is an error, before any journal names it, and SQLite rolls all back. Where the main database is elsewhere
+//! that lists one is an error, before any journal names it, and SQLite rolls all back; unless nothing was written to that
+//! journal yet: then nothing will be (`supers.rs`). Where the main database is elsewhere
 //! the super-journal is as well, and who opens that database first takes it away, whatever journals here would name it.
 //! So they do not (`journal.rs`): databases here are committed by themselves then, and each is whole. SQLite looks at no answer
 //! once that super-journal is gone: what may fail for want of room or of a device does so before, at FCNTL_SYNC; a real

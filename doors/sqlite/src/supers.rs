@@ -7,14 +7,22 @@
 
 use crate::db::{Db, State, code, filled};
 use crate::ffi::{Answer, CANTOPEN, IOERR_DELETE, IOERR_WRITE, log};
+use crate::journal::HEADER_BYTES;
 use crate::mount::{Mount, locked};
 use crate::names::{Meaning, Place, meaning};
-use crate::{journal, owners};
+use crate::{journal, owners, vfs};
 use narufs::{Commit, OpenOptions};
 use std::collections::HashMap;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+/// Where the header of a database says how many free pages there are.
+const FREE_PAGES: usize = 36;
+
+/// And what is 0 unless VACUUM may be automatic.
+const LARGEST_ROOT: usize = 52;
 
 struct Super {
     /// SQLite forgets one that no journal names yet when a commit fails: it keeps no image open.
@@ -69,22 +77,44 @@ pub fn is_ours(name: &str) -> bool {
     matches!(meaning(name), Meaning::Ours(place) if open(&place).is_some())
 }
 
-/// Of the journals that a super-journal lists, one of a database elsewhere. It would name what is there for this process
-/// alone: after a crash another SQLite finds nothing, takes the journal for finalized and leaves that database torn. One
-/// that is in memory, where names are no paths, or has a log has no journal that would.
+/// Of the journals that a super-journal lists, one that is to name it and is of a database elsewhere: after a crash another
+/// SQLite finds nothing by that name, takes the journal for finalized and leaves that database torn.
 fn elsewhere(content: &[u8]) -> Option<String> {
     let names = content.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    // Of one that is in memory the name is no path.
     let mut elsewhere = names.filter(|name| name.starts_with('/')).filter(|name| {
         let is_ours = matches!(meaning(name), Meaning::Ours(place) if owners::has_journal(&place));
-        let has_log = || {
-            // A log that is kept beyond its use lies beside a journal.
-            let is_alone = std::fs::metadata(&**name).map_or(0, |journal| journal.len()) == 0;
-            let log = name.strip_suffix("-journal").map(|db| format!("{db}-wal"));
-            is_alone && log.is_some_and(|log| Path::new(&log).exists())
-        };
-        !is_ours && !has_log()
+        !is_ours && !is_idle(name)
     });
     elsewhere.next().map(|name| name.into_owned())
+}
+
+/// Whether the journal of a database elsewhere is to name nothing: SQLite has written nothing to it. It does with the first page
+/// that is changed, so nothing is (`BEGIN IMMEDIATE` lists all that are ATTACHed), or the database has a log, or has its
+/// journal in memory, where no name is written to it. The commit itself changes one first where an automatic VACUUM finds free
+/// pages: mostly there are none, for each commit does that.
+fn is_idle(journal: &str) -> bool {
+    let Some(db) = journal.strip_suffix("-journal") else { return false };
+    // The names of another VFS need be no paths.
+    if !Path::new(db).is_file() {
+        return false;
+    }
+    let is_unwritten = match std::fs::metadata(journal) {
+        Err(e) => e.kind() == ErrorKind::NotFound,
+        Ok(there) if there.len() == 0 => true,
+        // One that is kept begins with zeros, and so does a header before its sync, but for the sizes of sector and page.
+        Ok(there) => {
+            let mut header = [1; HEADER_BYTES];
+            let mut read = || std::fs::File::open(journal)?.read_exact(&mut header);
+            there.is_file() && read().is_ok() && header == [0; HEADER_BYTES]
+        }
+    };
+    let has_log = || Path::new(&format!("{db}-wal")).exists();
+    let frees_pages = || {
+        let is_some = |header: [u8; 100], at: usize| header[at..at + 4] != [0; 4];
+        vfs::header_of(db).is_none_or(|header| is_some(header, FREE_PAGES) && is_some(header, LARGEST_ROOT))
+    };
+    is_unwritten && (has_log() || !vfs::keeps_journals_back(db) && !frees_pages())
 }
 
 /// A database waits no more: it was committed, or is rolled back.

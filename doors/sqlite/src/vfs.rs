@@ -9,7 +9,7 @@ use crate::names::{Meaning, Place, full_name, meaning};
 use crate::open::{self, Asked, Handle};
 use crate::wishes::Wishes;
 use crate::{outside, owners};
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 
 /// The name by which a URI asks for it.
@@ -76,6 +76,39 @@ pub fn at_exit(call: extern "C" fn()) {
     // SAFETY: a function that lives as long as the library, which is loaded for good. If there is no room for one more,
     // what was not synced is lost with the process, as it may be.
     unsafe { libc::atexit(call) };
+}
+
+/// Whether a file lies on F2FS: builds of SQLite for its atomic batches have journals in memory there, up to the commit.
+pub fn keeps_journals_back(path: &str) -> bool {
+    let Ok(path) = CString::new(path) else { return true };
+    // SAFETY: the name ends, and all bits are what a kernel may have put there.
+    unsafe {
+        let mut there: libc::statfs = std::mem::zeroed();
+        libc::statfs(path.as_ptr(), &raw mut there) != 0 || there.f_type == libc::F2FS_SUPER_MAGIC
+    }
+}
+
+/// The header of a database of the system, read by the system's own VFS: closed by anything else, it would lose all locks that
+/// this process has on it.
+pub fn header_of(db: &str) -> Option<[u8; 100]> {
+    let ours = (*locked(&REGISTERED))?;
+    // SQLite looks for what a URI says behind a name, and for its beginning before it.
+    let name = [&[0; 4], db.as_bytes(), &[0; 5]].concat();
+    let mut header = [0; 100];
+    // SAFETY: what was registered lives for ever, and so does what it was made of. The file has the room that is asked for, and
+    // is closed before that goes, and its name.
+    unsafe {
+        let below = below(ours as *mut Vfs);
+        let mut room = vec![0_u64; (below.file_bytes.max(0) as usize).div_ceil(size_of::<u64>())];
+        let file = room.as_mut_ptr().cast::<File>();
+        let flags = ffi::OPEN_READONLY | ffi::OPEN_MAIN_DB;
+        let opened = (below.open)(below, name.as_ptr().add(4).cast(), file, flags, std::ptr::null_mut());
+        let methods = (*file).methods.as_ref()?;
+        let is_read =
+            opened == OK && (methods.read)(file, header.as_mut_ptr().cast(), header.len() as c_int, 0) == OK;
+        (methods.close)(file);
+        is_read.then_some(header)
+    }
 }
 
 // SAFETY of all that follows: SQLite calls these with the VFS that was registered, names that end, and places that have

@@ -98,6 +98,85 @@ fn memory_and_logs_elsewhere_do_not_keep_databases_of_an_image_from_being_commit
     assert_eq!(outside(&place, SEEN).out, "3|3|6\nok\n");
 }
 
+/// `BEGIN IMMEDIATE` lists the journals of all that are ATTACHed, written to or not.
+#[test]
+fn what_is_only_read_elsewhere_keeps_no_database_of_an_image_from_being_committed() {
+    for mode in ["delete", "truncate", "persist", "memory"] {
+        let place = Place::new();
+        place.sql("a.db", &rows(3));
+        place.sql("b.db", &rows(3));
+        assert!(outside(&place, &rows(3)).status.success());
+        let mut shell = Talk::inside(&place, "a.db", "");
+        let begun = shell.ask(&format!(
+            "ATTACH '{}' AS b; ATTACH 'file:{}?vfs=unix' AS src; PRAGMA src.journal_mode={mode}; UPDATE src.t SET b = 'old';
+             BEGIN IMMEDIATE; INSERT INTO main.t(b) SELECT b FROM src.t; COMMIT;",
+            place.uri("b.db"),
+            beside(&place).display()
+        ));
+        assert_eq!(begun, mode);
+        let said = shell.ask(
+            "BEGIN IMMEDIATE; INSERT INTO main.t(b) SELECT b FROM src.t; UPDATE b.t SET b = 1; UPDATE src.t SET b = 1; COMMIT;",
+        );
+        // That mode alone has nothing that would name a file.
+        let is_refused = mode != "memory";
+        assert_eq!(said.contains("beside.db-journal: of a database elsewhere"), is_refused, "{mode}: {said}");
+        drop(shell);
+        let [a, b, src] =
+            if is_refused { ["6|9009|21", "3|9000|6", "3|9|6"] } else { ["9|9018|45", "3|3|6", "3|3|6"] };
+        for (name, seen) in [("a.db", a), ("b.db", b)] {
+            assert_eq!(place.sql(name, SEEN), format!("{seen}\nok"), "{mode} {name}");
+        }
+        assert_eq!(outside(&place, SEEN).out, format!("{src}\nok\n"), "{mode}");
+    }
+}
+
+/// What looks into it is in the process that has the locks.
+#[test]
+fn what_is_only_read_elsewhere_stays_locked() {
+    let place = Place::new();
+    place.sql("a.db", &rows(3));
+    assert!(outside(&place, &rows(3)).status.success());
+    let mut shell = Talk::inside(&place, "a.db", "");
+    let said = shell.ask(&format!(
+        "ATTACH 'file:{}?vfs=unix' AS src; PRAGMA src.locking_mode=exclusive; UPDATE src.t SET b = 'old';
+         BEGIN IMMEDIATE; INSERT INTO main.t(b) SELECT b FROM src.t; COMMIT;",
+        beside(&place).display()
+    ));
+    assert_eq!(said, "exclusive");
+    let refused = outside(&place, "UPDATE t SET b = 'new';");
+    assert!(refused.err.contains("locked"), "{refused:?}");
+    drop(shell);
+    assert_eq!(outside(&place, SEEN).out, "3|9|6\nok\n");
+}
+
+/// An automatic VACUUM has something to do in a commit that changes nothing else where a callback has kept it from an earlier one.
+#[test]
+fn what_the_commit_itself_changes_elsewhere_is_not_committed_together_with_an_image() {
+    let place = Place::new();
+    place.sql("a.db", &rows(3));
+    let made = outside(&place, &format!("PRAGMA auto_vacuum=incremental; {} CREATE TABLE u(a);", rows(16)));
+    assert!(made.status.success(), "{made:?}");
+    let insert = |wanted: &str| {
+        let said = place.run(&format!(
+            ".bail off\n.open {}\nATTACH 'file:{}?vfs=unix' AS src;
+             BEGIN IMMEDIATE; INSERT INTO main.t(b) SELECT b FROM src.t WHERE a = 1; COMMIT;\nSELECT count(*) FROM main.t;",
+            place.uri("a.db"),
+            beside(&place).display()
+        ));
+        assert!(said.out == wanted, "{said:?}");
+        said.err
+    };
+    insert("4\n");
+    assert!(outside(&place, "DELETE FROM t WHERE a > 3;").status.success());
+    // As such a callback leaves it: where the header says `incremental`.
+    let mut bytes = std::fs::read(beside(&place)).expect("it is there");
+    bytes[64..68].fill(0);
+    std::fs::write(beside(&place), &bytes).expect("room");
+    let said = insert("4\n");
+    assert!(said.contains("beside.db-journal: of a database elsewhere"), "{said}");
+    assert!(std::fs::read(beside(&place)).expect("it is there") == bytes, "it was not changed");
+}
+
 /// The super-journal is a file in the image, and lists the journal that a file of the system with a log does not have.
 #[test]
 fn a_name_of_the_system_that_is_listed_beside_those_of_an_image_keeps_nobody_from_playing_them_back() {
