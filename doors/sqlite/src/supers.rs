@@ -77,6 +77,12 @@ pub fn is_ours(name: &str) -> bool {
     matches!(meaning(name), Meaning::Ours(place) if open(&place).is_some())
 }
 
+/// Whether a name is in the list of one: of a database elsewhere that has no other.
+pub fn lists(name: &str) -> bool {
+    let lists = |one: &Super| one.content.split(|byte| *byte == 0).any(|listed| listed == name.as_bytes());
+    locked(&OPEN).values().any(lists)
+}
+
 /// Of the journals that a super-journal lists, one that is to name it and is of a database elsewhere: after a crash another
 /// SQLite finds nothing by that name, takes the journal for finalized and leaves that database torn.
 fn elsewhere(content: &[u8]) -> Option<String> {

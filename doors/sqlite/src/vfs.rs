@@ -8,7 +8,7 @@ use crate::mount::{locked, names_the_system_s};
 use crate::names::{Meaning, Place, full_name, meaning};
 use crate::open::{self, Asked, Handle};
 use crate::wishes::Wishes;
-use crate::{outside, owners};
+use crate::{outside, owners, supers};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 
@@ -124,7 +124,7 @@ unsafe fn place(name: *const c_char, is_database: bool) -> Answer<Option<Place>>
     match meaning(name) {
         Meaning::Ours(place) => Ok(Some(place)),
         Meaning::Theirs => Ok(None),
-        Meaning::Nothing if !is_database && names_the_system_s() => Ok(None),
+        Meaning::Nothing if !is_database && (names_the_system_s() || supers::lists(name)) => Ok(None),
         Meaning::Nothing => {
             ffi::log(
                 CANTOPEN,

@@ -213,6 +213,42 @@ fn a_name_of_the_system_that_is_listed_beside_those_of_an_image_keeps_nobody_fro
     assert!(played > 0, "some have journals that are files");
 }
 
+/// SQLite asks for each journal that is listed before it takes the list away.
+#[test]
+fn a_commit_that_failed_beside_a_log_elsewhere_leaves_no_super_journal() {
+    let place = Place::of_size("24M");
+    for name in ["a.db", "b.db"] {
+        place.sql(name, &rows(16));
+    }
+    assert!(outside(&place, &format!("PRAGMA journal_mode=wal; {}", rows(16))).status.success());
+    let mut shell = place.shell();
+    shell.env("NARUFS_SQLITE_FAIL_SYNC", "1").env("NARUFS_SQLITE_PIECES", "8");
+    let update = ["main", "b", "other"].map(|name| format!("UPDATE {name}.t SET b = zeroblob(2999);"));
+    let said = said(
+        shell,
+        &format!(
+            ".bail off\n.open {}\nATTACH '{}' AS b; ATTACH 'file:{}?vfs=unix' AS other;
+             BEGIN; {} COMMIT;\nSELECT sum(length(b)) FROM main.t;",
+            place.uri("a.db"),
+            place.uri("b.db"),
+            beside(&place).display(),
+            update.concat()
+        ),
+    );
+    assert!(said.err.contains("disk I/O error") && said.out == "48000\n", "{said:?}");
+    let fs = Fs::open(&place.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+    let names = fs.read_dir("/").expect("it is there").map(|entry| entry.expect("it is whole"));
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let left: Vec<_> = names.filter(|name| name.contains("-mj")).collect();
+    assert!(left.is_empty(), "{left:?}: {said:?}");
+    fs.close().expect("it is whole");
+    // What has a log was committed before, by itself.
+    assert_eq!(outside(&place, SEEN).out, "16|47984|136\nok\n");
+    for name in ["a.db", "b.db"] {
+        assert_eq!(place.sql(name, SEEN), "16|48000|136\nok", "{name}");
+    }
+}
+
 /// The super-journal is a file of the system, whose VFS has the main database, and takes it away when that is opened.
 #[test]
 fn what_a_file_of_the_system_begins_leaves_each_database_whole_whichever_is_opened_first() {
