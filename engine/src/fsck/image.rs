@@ -46,6 +46,8 @@ pub(super) struct Image {
     pub copies: Vec<Copy>,
     /// Blocks that were free, for metadata: nothing leads to them until the plan is carried out.
     pub fresh: BTreeSet<u64>,
+    /// Blocks that the plan gives to nobody: those marked, and those that it has written.
+    pub held: Bits,
     /// Names that leave blocks of directories, by the block.
     pub leaving: BTreeMap<u64, Leaving>,
     /// Free blocks that have them while the plan is carried out.
@@ -122,6 +124,7 @@ impl Image {
             base,
             copies: Vec::new(),
             fresh: BTreeSet::new(),
+            held: Bits::new(sb.blocks.get()),
             leaving: BTreeMap::new(),
             kept_in: BTreeMap::new(),
             ahead: RefCell::default(),

@@ -328,7 +328,9 @@ fn round(
         return Ok(None);
     }
     // Before the bitmaps are those of what is to be: what is freed by then is others' until it is home.
-    state.note_taken()?;
+    if !state.image.leaving.is_empty() {
+        state.note_taken()?;
+    }
     bitmaps::check(&mut state, counts)?;
     dirs::find_room(&mut state)?;
     Ok(Some(End::Settled))

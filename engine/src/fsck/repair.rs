@@ -22,7 +22,6 @@ use crate::format::{
     U32, U64, checksum, checksum_seed,
 };
 use crate::superblock;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use zerocopy::IntoBytes;
 
@@ -63,12 +62,8 @@ pub(super) fn carry_out(
     device.run(torn.collect())?;
     device.flush()?;
     copy_data(device, image, progress)?;
-    // A block that names are kept in is free once the plan is carried out.
-    let kept: BTreeSet<u64> = image.kept_in.values().copied().collect();
-    let (new, blocks): (Vec<u64>, Vec<u64>) = blocks
-        .into_iter()
-        .filter(|block| !kept.contains(block))
-        .partition(|block| image.fresh.contains(block));
+    let (new, blocks): (Vec<u64>, Vec<u64>) =
+        blocks.into_iter().partition(|block| image.fresh.contains(block));
     for batch in new.chunks(BATCH) {
         write_home(device, contents(image, batch)?)?;
     }

@@ -100,7 +100,8 @@ pub(super) struct State<'a> {
     pub removals: Vec<(Nid, Nid)>,
     /// Directories of whose buckets some are not mapped.
     pub holes: Vec<Nid>,
-    taken: Option<Bits>,
+    /// What is marked, and what is written by now, is held.
+    noted: bool,
     /// The first group that may have a free row of so many blocks: nothing is freed in a round.
     first_free: BTreeMap<u32, u64>,
 }
@@ -121,7 +122,7 @@ impl<'a> State<'a> {
             doubtful: Vec::new(),
             holes: Vec::new(),
             removals: Vec::new(),
-            taken: None,
+            noted: false,
             first_free: BTreeMap::new(),
         }
     }
@@ -207,31 +208,27 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    /// Blocks that may not be given to anyone: those marked, and those claimed. To be used once every claim
-    /// is made.
-    fn taken(&mut self) -> Result<&mut Bits> {
-        if self.taken.is_none() {
-            let mut taken = self.claims.clone();
-            self.bitmaps(|state, group, bytes| {
-                // Where the marks are lost the claims alone count.
-                let Ok(bytes) = bytes else { return Ok(()) };
-                let first = group_start(&state.image.sb, group);
-                for at in 0..group_blocks(&state.image.sb, group) {
-                    if is_marked(bytes, at) {
-                        taken.add(first + at);
-                    }
-                }
-                Ok(())
-            })?;
-            self.taken = Some(taken);
-        }
-        Ok(self.taken.get_or_insert_with(|| Bits::new(0)))
-    }
-
-    /// Has what is taken now, and what is marked, stay so whatever is marked from now on; for what is put aside while names
-    /// move.
+    /// Has nobody take what is marked now, whatever is marked from now on, nor what the plan has written: it would go over
+    /// what is put there.
     pub fn note_taken(&mut self) -> Result<()> {
-        if self.image.leaving.is_empty() { Ok(()) } else { self.taken().map(drop) }
+        if self.noted {
+            return Ok(());
+        }
+        self.noted = true;
+        for block in self.image.device.blocks_written() {
+            self.image.held.add(block);
+        }
+        self.bitmaps(|state, group, bytes| {
+            // Where the marks are lost the claims alone count.
+            let Ok(bytes) = bytes else { return Ok(()) };
+            let first = group_start(&state.image.sb, group);
+            for at in 0..group_blocks(&state.image.sb, group) {
+                if is_marked(bytes, at) {
+                    state.image.held.add(first + at);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Takes a free row of blocks, of one group; none if there is no such row.
@@ -239,13 +236,14 @@ impl<'a> State<'a> {
         let (groups, sb) = (self.image.sb.groups.get(), self.image.sb);
         // Where there is no shorter row there is no longer one.
         let from = self.first_free.range(..=len).map(|(_, group)| *group).max().unwrap_or(0);
-        let taken = self.taken()?;
+        self.note_taken()?;
         let (mut found, mut found_in) = (None, groups);
         'groups: for group in from..groups {
             let (first, blocks) = (group_start(&sb, group), group_blocks(&sb, group));
             let mut free = 0;
             for at in 1..blocks.min(BLOCKS_PER_GROUP) {
-                free = if taken.has(first + at) { 0 } else { free + 1 };
+                let taken = self.claims.has(first + at) || self.image.held.has(first + at);
+                free = if taken { 0 } else { free + 1 };
                 if free == len {
                     (found, found_in) = (Some(first + at + 1 - u64::from(len)), group);
                     break 'groups;
@@ -256,7 +254,6 @@ impl<'a> State<'a> {
             self.first_free.insert(len, found_in);
             return Ok(None);
         };
-        taken.add_all(start, u64::from(len));
         self.first_free.insert(len, found_in);
         self.claims.add_all(start, u64::from(len));
         if metadata {

@@ -1,7 +1,7 @@
 //! Damage that makes one thing look like the owner of another's blocks takes nothing from the other.
 
 use super::*;
-use crate::format::Nid;
+use crate::format::{INODE_SIZE, Nid};
 use std::collections::BTreeSet;
 use tool::names;
 
@@ -101,4 +101,40 @@ fn a_directory_that_seems_to_have_what_another_s_chain_leads_to_leaves_it_alone(
     assert_eq!(made.check().issues, []);
     assert_eq!(names(&made, made.inner), before);
     assert_plain_is_whole(&made);
+}
+
+/// A block of inodes that turns out to be nobody's is written over all the same: no copy goes there.
+#[test]
+fn what_a_file_gets_a_copy_of_is_put_into_no_block_that_the_repair_writes() {
+    let made = made();
+    let (mut garbage, mut free) = (0, 0);
+    made.damage(|tool| {
+        garbage = tool.place(tool.named(made.dir, b"a file with a longer name 150")).0;
+        free = tool.image.sb.blocks.get() - 5;
+        for nid in [ROOT_NID, made.dir, made.inner, made.plain, made.marked] {
+            assert_ne!(tool.place(nid).0, garbage);
+        }
+        let mut bytes = tool.image.read(garbage).expect("memory");
+        bytes.chunks_exact_mut(INODE_SIZE).for_each(|slot| slot[8..16].fill(0xaa));
+        tool.image.put_raw(garbage, bytes).expect("memory");
+        let middle = tool.root(made.plain)[0].block + 1;
+        tool.edit_run(made.marked, |run| run.block = middle);
+        // Nothing is free but that block, and one more.
+        let bitmap = tool.image.sb.groups_start.get();
+        tool.edit(bitmap, BlockKind::Bitmap, |bytes| {
+            bytes[BLOCK_HEADER_SIZE..].fill(0xff);
+            for at in [garbage, free].map(|block| (block - bitmap) as usize) {
+                bytes[BLOCK_HEADER_SIZE + at / 8] &= !(1 << (at % 8));
+            }
+        });
+    });
+    let report = made.repair();
+    assert_eq!(report.status(), 1, "{:#?}", report.issues);
+    assert!(report.of(IssueKind::InodeStray).any(|issue| issue.place.block == Some(garbage)));
+    assert_eq!(made.check().issues, []);
+    assert_plain_is_whole(&made);
+    made.damage(|tool| {
+        assert_eq!(tool.buckets(made.marked), [free]);
+        assert!(tool.image.read(free).expect("memory").iter().all(|byte| *byte == 2));
+    });
 }
