@@ -115,6 +115,7 @@ pub(super) fn check(state: &mut State<'_>) -> Result<(u64, u64)> {
     for run in contested.iter().flat_map(|(_, runs)| runs) {
         state.claims.add_all(run.block, run.len.into());
     }
+    state.hold_claims();
     for (nid, runs) in contested {
         let Some(mut inode) = state.inode(nid) else { continue };
         let mut visitor = Relocate { nid, runs: runs.iter().map(|run| (run.logical, run.first)).collect() };

@@ -46,7 +46,9 @@ pub(super) struct Image {
     pub copies: Vec<Copy>,
     /// Blocks that were free, for metadata: nothing leads to them until the plan is carried out.
     pub fresh: BTreeSet<u64>,
-    /// Blocks that the plan gives to nobody: those marked, and those that it has written.
+    /// Blocks that the plan has nobody take that does not have them: those marked, those that anything led to in one of the
+    /// rounds, and those that the plan has written. Something on the device may lead there until the plan is carried out,
+    /// whatever later rounds and the marks say.
     pub held: Bits,
     /// Names that leave blocks of directories, by the block.
     pub leaving: BTreeMap<u64, Leaving>,
@@ -299,6 +301,11 @@ impl Bits {
         for at in from..from.saturating_add(len).min(self.words.len() as u64 * 64) {
             self.add(at);
         }
+    }
+
+    /// Adds those of another set.
+    pub fn add_those_of(&mut self, other: &Bits) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, others)| *word |= others);
     }
 
     /// Whether none of a row is in the set.

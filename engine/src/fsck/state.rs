@@ -208,6 +208,12 @@ impl<'a> State<'a> {
         Ok(())
     }
 
+    /// Has nobody else take what is claimed by now, in this round or a later one: what a mend takes something from is led to
+    /// on the device until the mend is home. To be used once every claim is made.
+    pub fn hold_claims(&mut self) {
+        self.image.held.add_those_of(&self.claims);
+    }
+
     /// Has nobody take what is marked now, whatever is marked from now on, nor what the plan has written: it would go over
     /// what is put there.
     pub fn note_taken(&mut self) -> Result<()> {
