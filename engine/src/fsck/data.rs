@@ -1,6 +1,7 @@
 //! File data: each block has one owner; the count of blocks of every inode; in how many rows of blocks data lie.
 
 use super::Stage;
+use super::dirs;
 use super::extents::{self, Visitor};
 use super::image::{BATCH, Base, Copy, slot_of};
 use super::issue::{IssueKind, Location};
@@ -116,6 +117,7 @@ pub(super) fn check(state: &mut State<'_>) -> Result<(u64, u64)> {
         state.claims.add_all(run.block, run.len.into());
     }
     state.hold_claims();
+    dirs::find_lost(state)?;
     for (nid, runs) in contested {
         let Some(mut inode) = state.inode(nid) else { continue };
         let mut visitor = Relocate { nid, runs: runs.iter().map(|run| (run.logical, run.first)).collect() };

@@ -154,23 +154,24 @@ fn read_pointers(
     if changed { state.image.put(block, BlockKind::NatIndex, bytes) } else { Ok(()) }
 }
 
-/// Calls `visit` with every block that is marked as in use and that nothing has claimed.
-fn unclaimed(
+/// Calls `visit` with every block that is marked as in use, or of which nobody knows, and that nothing has claimed; whether
+/// it is marked.
+pub(super) fn unclaimed(
     state: &mut State<'_>,
-    mut visit: impl FnMut(&mut State<'_>, u64, &[u8]) -> Result<()>,
+    mut visit: impl FnMut(&mut State<'_>, u64, &[u8], bool) -> Result<()>,
 ) -> Result<()> {
     let mut candidates = Vec::new();
-    state.bitmaps(|state, group, bytes| {
+    state.bitmaps(|state, group, marks| {
         let first = group_start(&state.image.sb, group);
         for at in 1..group_blocks(&state.image.sb, group) {
-            let marked = bytes.is_ok_and(|bytes| is_marked(bytes, at)) || bytes.is_err();
+            let marked = marks.map_or(true, |marks| is_marked(marks, at));
             if marked && !state.claims.has(first + at) {
                 candidates.push(first + at);
             }
             if candidates.len() == BATCH || at + 1 == group_blocks(&state.image.sb, group) {
                 for (block, read) in candidates.iter().zip(state.image.read_many(&candidates)) {
                     if let Ok(bytes) = read {
-                        visit(state, *block, &bytes)?;
+                        visit(state, *block, &bytes, marks.is_ok())?;
                     }
                 }
                 candidates.clear();
@@ -184,7 +185,7 @@ fn unclaimed(
 /// Looks for the NAT blocks of lost pointers.
 fn find_nat_blocks(state: &mut State<'_>, lost: &Lost, blocks: &mut BTreeMap<u64, u64>) -> Result<()> {
     let mut found = Vec::new();
-    unclaimed(state, |state, block, bytes| {
+    unclaimed(state, |state, block, bytes, _| {
         if state.image.verify(block, BlockKind::Nat, bytes).is_ok()
             && let Some(index) = image::header(bytes).map(|header| header.owner.get())
             && lost.contains(index)
@@ -261,7 +262,7 @@ fn read_entries(state: &mut State<'_>, index: u64, block: u64, mut bytes: IoBuf)
 /// Looks for the inodes of NAT blocks that were begun anew.
 fn find_inodes(state: &mut State<'_>, rebuilt: &BTreeSet<u64>) -> Result<()> {
     let mut highest = BTreeMap::new();
-    unclaimed(state, |state, block, bytes| {
+    unclaimed(state, |state, block, bytes, _| {
         for slot in 0..INODES_PER_BLOCK {
             let Some(inode) = slot_of(bytes, slot) else { continue };
             let (nid, generation) = (inode.nid.get(), inode.generation.get());

@@ -1,5 +1,6 @@
 //! What one round of the check knows so far, and how its findings are kept.
 
+use super::dirs::Found;
 use super::image::{BATCH, Bits, Image};
 use super::issue::{Issue, IssueKind, Location, Outcome, Severity};
 use super::records::Records;
@@ -100,6 +101,8 @@ pub(super) struct State<'a> {
     pub removals: Vec<(Nid, Nid)>,
     /// Directories of whose buckets some are not mapped.
     pub holes: Vec<Nid>,
+    /// Their buckets that were found, and that nothing leads to.
+    pub lost_buckets: BTreeMap<Nid, Vec<Found>>,
     /// What is marked, and what is written by now, is held.
     noted: bool,
     /// The first group that may have a free row of so many blocks: nothing is freed in a round.
@@ -121,6 +124,7 @@ impl<'a> State<'a> {
             moves: Vec::new(),
             doubtful: Vec::new(),
             holes: Vec::new(),
+            lost_buckets: BTreeMap::new(),
             removals: Vec::new(),
             noted: false,
             first_free: BTreeMap::new(),

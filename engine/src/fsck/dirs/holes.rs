@@ -1,13 +1,12 @@
 //! Directories of whose buckets some are not mapped any more, for a block of their extents is lost.
 //!
 //! In which bucket a name lies follows from how many there are: without those behind a hole most names of the others would
-//! lie wrong too. So a hole is filled. Its buckets are still somewhere on the image, marked, and nobody's; each says whose
-//! it is, and which. What is not found is made anew, empty. Where there is no room for that, what lies behind the hole is
-//! given up.
+//! lie wrong too. So a hole is filled. Its buckets are still somewhere on the image, marked unless the marks are lost, and
+//! nobody's; each says whose it is, and which. What is not found is made anew, empty. Where there is no room for that, what
+//! lies behind the hole is given up.
 
 use super::*;
-use crate::fsck::state::is_marked;
-use crate::superblock::{group_blocks, group_start};
+use crate::fsck::nat::unclaimed;
 use std::collections::BTreeMap;
 
 /// Buckets that are missing of a directory, at the most: of a number beyond nothing is to be believed.
@@ -69,55 +68,90 @@ impl All {
     }
 }
 
+/// A block of a bucket that was found: nothing that is mapped leads there.
+pub(in crate::fsck) struct Found {
+    block: u64,
+    bucket: u32,
+    /// The block after it.
+    next: u64,
+    /// It is marked. Where the marks are lost it may as well have been freed since.
+    marked: bool,
+    /// The position of its image in the journal: the later of two is the newer.
+    position: u64,
+}
+
+/// Looks for the buckets of directories that have holes, and has nobody else take them. To be used once every block is
+/// claimed.
+pub(in crate::fsck) fn find_lost(state: &mut State<'_>) -> Result<()> {
+    if state.holes.is_empty() {
+        return Ok(());
+    }
+    let of = |nid: &Nid| Some((*nid, state.inode(*nid)?.generation.get()));
+    let generations: BTreeMap<Nid, u32> = state.holes.iter().filter_map(of).collect();
+    unclaimed(state, |state, block, bytes, marked| {
+        let (Some(owner), Some(header)) = (image::header(bytes), bucket::header(bytes)) else {
+            return Ok(());
+        };
+        let nid = owner.owner.get();
+        if generations.get(&nid).is_some_and(|generation| image::foreign(bytes, nid, *generation).is_none())
+            && state.image.verify(block, BlockKind::Bucket, bytes).is_ok()
+        {
+            let (bucket, next, position) = (header.bucket.get(), header.next.get(), owner.position.get());
+            state.lost_buckets.entry(nid).or_default().push(Found { block, bucket, next, marked, position });
+            state.image.held.add(block);
+        }
+        Ok(())
+    })
+}
+
 /// Fills the holes that were found; whether there were any. To be used once every block is claimed.
 pub(in crate::fsck) fn fill_holes(state: &mut State<'_>) -> Result<bool> {
     let dirs = std::mem::take(&mut state.holes);
-    if dirs.is_empty() {
-        return Ok(false);
-    }
-    let mut lost = lost_buckets(state, &dirs)?;
-    for nid in dirs {
-        let Some(mut inode) = state.inode(nid) else { continue };
-        if !fill(state, &mut inode, lost.remove(&nid).unwrap_or_default())? {
-            cut_off(state, nid, &mut inode)?;
+    for nid in &dirs {
+        let lost = state.lost_buckets.remove(nid).unwrap_or_default();
+        let Some(mut inode) = state.inode(*nid) else { continue };
+        if !fill(state, &mut inode, lost)? {
+            cut_off(state, *nid, &mut inode)?;
         }
     }
-    Ok(true)
+    Ok(!dirs.is_empty())
 }
 
-/// A block that was found: which bucket it is of, and the block after it.
-type Found = (u64, u32, u64);
-
-/// Blocks of buckets of these directories that are marked, and nobody's.
-fn lost_buckets(state: &mut State<'_>, dirs: &[Nid]) -> Result<BTreeMap<Nid, Vec<Found>>> {
-    let mut blocks = Vec::new();
-    state.bitmaps(|state, group, bytes| {
-        let Ok(bytes) = bytes else { return Ok(()) };
-        let (first, len) = (group_start(&state.image.sb, group), group_blocks(&state.image.sb, group));
-        let lost = |at: &u64| is_marked(bytes, *at) && !state.claims.has(first + at);
-        blocks.extend((1..len).filter(lost).map(|at| first + at));
-        Ok(())
-    })?;
-    let generations: BTreeMap<Nid, u32> =
-        dirs.iter().filter_map(|nid| Some((*nid, state.inode(*nid)?.generation.get()))).collect();
-    let mut found: BTreeMap<Nid, Vec<Found>> = BTreeMap::new();
-    for blocks in blocks.chunks(BATCH) {
-        for (block, read) in blocks.iter().zip(state.image.read_many(blocks)) {
-            let Ok(bytes) = read else { continue };
-            let Some(nid) = image::header(&bytes).map(|header| header.owner.get()) else { continue };
-            let is_whole = || state.image.verify(*block, BlockKind::Bucket, &bytes).is_ok();
-            let is_of = |generation: &u32| image::foreign(&bytes, nid, *generation).is_none() && is_whole();
-            if generations.get(&nid).is_some_and(is_of)
-                && let Some(header) = bucket::header(&bytes)
-            {
-                found.entry(nid).or_default().push((*block, header.bucket.get(), header.next.get()));
-            }
-        }
+/// The blocks that each bucket has lost to which none of its others leads: the rest is found from there. Those marked are
+/// its own; of those that may be free the newest alone is, and only where there is no other.
+fn firsts(lost: &[Found]) -> BTreeMap<u32, Vec<u64>> {
+    let followed: HashSet<(u32, u64)> = lost.iter().map(|found| (found.bucket, found.next)).collect();
+    let mut firsts: BTreeMap<u32, Vec<&Found>> = BTreeMap::new();
+    for found in lost.iter().filter(|found| !followed.contains(&(found.bucket, found.block))) {
+        firsts.entry(found.bucket).or_default().push(found);
     }
-    Ok(found)
+    let own = |blocks: Vec<&Found>| -> Vec<u64> {
+        let marked: Vec<u64> = blocks.iter().filter(|found| found.marked).map(|found| found.block).collect();
+        let newest = blocks.iter().max_by_key(|found| found.position).map(|found| found.block);
+        if marked.is_empty() { newest.into_iter().collect() } else { marked }
+    };
+    firsts.into_iter().map(|(bucket, blocks)| (bucket, own(blocks))).collect()
 }
 
-/// Maps the buckets that are missing; false, and nothing is done, where there is no room.
+/// Makes one chain of several of a bucket: what was to lead from one to the other may not have come home. What would make it
+/// too long is left out.
+fn join(state: &mut State<'_>, dir: &Dir, bucket: u32, firsts: &[u64]) -> Result<()> {
+    let mut joined: Vec<(u64, IoBuf)> = Vec::new();
+    for first in firsts {
+        let further = chain(state, dir, bucket, *first);
+        if joined.len() + further.len() > MAX_CHAIN {
+            continue;
+        }
+        if let Some((last, bytes)) = joined.last_mut() {
+            bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&first.to_le_bytes());
+            state.image.put(*last, BlockKind::Bucket, bytes.clone())?;
+        }
+        joined.extend(further);
+    }
+    Ok(())
+}
+
+/// Maps the buckets that are missing; false, and the inode is as it was, where there is no room.
 fn fill(state: &mut State<'_>, inode: &mut Inode, lost: Vec<Found>) -> Result<bool> {
     let nid = inode.nid.get();
     let all = All::of(state, inode)?;
@@ -127,22 +161,19 @@ fn fill(state: &mut State<'_>, inode: &mut Inode, lost: Vec<Found>) -> Result<bo
             *place = Some(block);
         }
     }
-    let followed: HashSet<u64> = lost.iter().map(|(_, _, next)| *next).collect();
-    // The first of a chain is the one that no other leads to; the rest of it is found from there.
-    for (block, bucket, _) in lost.iter().filter(|(block, ..)| !followed.contains(block)) {
-        if let Some(place @ None) = buckets.get_mut(*bucket as usize) {
-            *place = Some(*block);
-            state.claim_metadata(*block);
+    let dir = describe(inode, buckets.len());
+    for (bucket, firsts) in firsts(&lost) {
+        if let Some(place @ None) = buckets.get_mut(bucket as usize) {
+            join(state, &dir, bucket, &firsts)?;
+            *place = firsts.first().copied();
         }
     }
-    let dir = describe(inode, buckets.len());
     let mut made = Vec::new();
     for bucket in (0..).zip(&buckets).filter(|(_, block)| block.is_none()).map(|(bucket, _)| bucket) {
         let Some(block) = state.allocate(1, true)? else { return Ok(false) };
         made.push((bucket, block));
     }
     for (bucket, block) in &made {
-        write_bucket(state, &dir, *bucket, *block, 0, &[])?;
         buckets[*bucket as usize] = Some(*block);
     }
     let mut runs: Vec<Run> = Vec::new();
@@ -154,6 +185,10 @@ fn fill(state: &mut State<'_>, inode: &mut Inode, lost: Vec<Found>) -> Result<bo
     }
     if !extents::build(state, inode, runs)? {
         return Ok(false);
+    }
+    // Not before: what is written and then given up is free for nothing else that this repair does.
+    for (bucket, block) in made {
+        write_bucket(state, &dir, bucket, block, 0, &[])?;
     }
     state.put_inode(nid, inode)?;
     Ok(true)

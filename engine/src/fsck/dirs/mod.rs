@@ -7,7 +7,7 @@ mod leaving;
 mod look;
 
 pub(super) use edit::{add_buckets, has_names, insert, lookup, remove_entry};
-pub(super) use holes::fill_holes;
+pub(super) use holes::{Found, fill_holes, find_lost};
 pub(super) use leaving::{Leaving, find_room, with_leaving};
 
 use super::Stage;

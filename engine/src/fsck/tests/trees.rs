@@ -1,7 +1,7 @@
 //! Extent trees of several leaves that lose one of them, and go on being written.
 
 use super::*;
-use crate::format::{BLOCK_HEADER_SIZE, EXTENT_NODE_ENTRIES, EXTENT_NODE_START, Nid};
+use crate::format::{BLOCK_HEADER_SIZE, BlockHeader, EXTENT_NODE_ENTRIES, EXTENT_NODE_START, Nid};
 use crate::vfs::{Context, OpenFlags, Vfs, WriteFlags};
 
 const NAME: &[u8] = b"of two leaves";
@@ -192,6 +192,71 @@ fn what_gives_a_directory_its_buckets_back_may_be_interrupted_at_any_write() {
         assert!(tool::names(&made, made.dir) == expected, "write {writes}");
     }
     assert!(interruptions > 5, "{interruptions}");
+}
+
+/// Of which buckets nothing leads to any more is then told by themselves alone: what is free may hold some as they were.
+#[test]
+fn a_directory_keeps_the_names_in_all_buckets_where_the_marks_are_lost_too() {
+    let expected = tool::names(&made(), made().dir);
+    for old in [false, true] {
+        let made = made();
+        let mut bucket = 0;
+        made.damage(|tool| bucket = tool.buckets(made.dir)[0]);
+        let (_, leaves) = with_leaves(&made, made.dir);
+        made.damage(|tool| {
+            tool.smash(leaves[0], 100);
+            tool.smash(tool.image.sb.groups_start.get(), 77);
+            if old {
+                // The bucket lies further on, and where it was is what it once held.
+                let bytes = tool.image.read(bucket).expect("memory");
+                tool.image.put(tool.image.sb.blocks.get() - 7, BlockKind::Bucket, bytes).expect("memory");
+                tool.edit(bucket, BlockKind::Bucket, |bytes| {
+                    let at = std::mem::offset_of!(BlockHeader, position);
+                    let position = image::word(bytes, at);
+                    assert!(position > 0);
+                    bytes[at..at + 8].copy_from_slice(&(position - 1).to_le_bytes());
+                    empty(bytes);
+                });
+            }
+        });
+        let report = made.repair();
+        assert_eq!(report.status(), 1, "{:#?}", report.issues);
+        assert_eq!(report.of(IssueKind::BitmapBlock).count(), 1, "{:#?}", report.issues);
+        assert_eq!(made.check().issues, [], "{old}");
+        assert!(tool::names(&made, made.dir) == expected, "{old}");
+    }
+}
+
+/// Takes the names out of a bucket's block.
+fn empty(bytes: &mut [u8]) {
+    let bucket = crate::dir::bucket::header(bytes).expect("whole").bucket.get();
+    let packed = &crate::dir::bucket::pack(bucket, &[])[0];
+    bytes[BLOCK_HEADER_SIZE..].fill(0);
+    bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + packed.len()].copy_from_slice(packed);
+}
+
+/// As an interrupted repair leaves them that was about to lead from the one to the other.
+#[test]
+fn of_two_blocks_of_a_bucket_that_was_lost_each_keeps_its_names() {
+    let expected = tool::names(&made(), made().dir);
+    let made = made();
+    let mut bucket = 0;
+    made.damage(|tool| bucket = tool.buckets(made.dir)[0]);
+    let (_, leaves) = with_leaves(&made, made.dir);
+    made.damage(|tool| {
+        tool.smash(leaves[0], 100);
+        let further = tool.image.sb.blocks.get() - 7;
+        let bytes = tool.image.read(bucket).expect("memory");
+        tool.image.put(further, BlockKind::Bucket, bytes).expect("memory");
+        tool.edit(bucket, BlockKind::Bucket, empty);
+        let bitmap = tool.image.sb.groups_start.get();
+        let at = (further - bitmap) as usize;
+        tool.edit(bitmap, BlockKind::Bitmap, |bytes| bytes[BLOCK_HEADER_SIZE + at / 8] |= 1 << (at % 8));
+    });
+    let report = made.repair();
+    assert_eq!(report.status(), 1, "{:#?}", report.issues);
+    assert_eq!(made.check().issues, []);
+    assert!(tool::names(&made, made.dir) == expected);
 }
 
 fn names_in(tool: &tool::Tool<'_>, block: u64) -> usize {
