@@ -1,12 +1,19 @@
 """log.py FILE: appends lines, syncs each, and prints its number once that has returned. log.py FILE NUMBER: that file must
-hold all lines up to that number, and of later ones no more than a beginning of them."""
+hold all lines up to that number, and behind the last that is whole nothing but what the next leaves when it was cut off."""
 
 import os
 import sys
 
+SECTOR = 512
+
 
 def line(number):
     return f"{number:09d} {number * 2654435761 % 2**32:010d}".ljust(200 + number % 300, ".") + "\n"
+
+
+def first_wrong(has, wanted):
+    """The first byte that is another, or is missing."""
+    return next((n for n, (one, other) in enumerate(zip(has, wanted)) if one != other), min(len(has), len(wanted)))
 
 
 path = sys.argv[1]
@@ -23,15 +30,27 @@ if len(sys.argv) == 2:
         number += 1
 with open(path, "rb") as file:
     found = file.read()
+answered = int(sys.argv[2]) + 1
 number = at = 0
-while at < len(found):
-    wanted = line(number).encode()
-    if found[at:at + len(wanted)] != wanted:
-        # What was not answered may have come in part.
-        break
+wanted = line(number).encode()
+while found[at:at + len(wanted)] == wanted:
     at += len(wanted)
     number += 1
-if number <= int(sys.argv[2]):
-    sys.exit(f"{number} lines are there, of {int(sys.argv[2]) + 1} that were answered")
-if found[at:] and (len(found) > at + 2000):
-    sys.exit(f"{len(found) - at} bytes that nobody wrote")
+    wanted = line(number).encode()
+rest = found[at:]
+if number < answered:
+    wrong = at + first_wrong(rest, wanted)
+    sys.exit(f"{number} lines are there, of {answered} that were answered: byte {wrong} is wrong or missing")
+# The line that was being written, and nothing behind it: each is synced before the next.
+if len(rest) > len(wanted):
+    wrong = at + first_wrong(rest, wanted)
+    sys.exit(f"byte {wrong} is none of line {number}, and {len(rest) - len(wanted)} bytes are behind it")
+# It may have come in part: of each sector what is new, or what was there, which is nothing.
+begin = 0
+while begin < len(rest):
+    end = begin + SECTOR - (at + begin) % SECTOR
+    sector, new = rest[begin:end], wanted[begin:end]
+    wrong = first_wrong(sector, new)
+    if any(sector) and wrong < len(sector):
+        sys.exit(f"byte {at + begin + wrong} is {sector[wrong]}, where line {number} has {new[wrong]}")
+    begin = end
