@@ -352,7 +352,9 @@ impl Db {
 
     /// xClose.
     pub fn close(&self) -> Answer {
-        let outcome = self.unlock(LOCK_NONE);
+        // While the locks that it may have keep others away.
+        let ended = journal::end_stuck(self);
+        let outcome = self.unlock(LOCK_NONE).and(ended);
         let mut state = locked(&self.state);
         if let Some(index) = state.index.take() {
             index.leave(&self.mount, false);

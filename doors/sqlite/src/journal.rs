@@ -3,12 +3,12 @@
 
 use crate::db::{Db, State, code, filled};
 use crate::ffi::{
-    Answer, Code, IOERR_ACCESS, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE,
-    IOERR_WRITE, log,
+    Answer, Code, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE, log,
 };
 use crate::mount::{Mount, has_read, is_written_in, locked};
 use crate::names::Place;
 use crate::open::{give_to_owner, mode_of};
+use crate::stuck;
 use narufs::{File, OpenOptions};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -95,12 +95,13 @@ fn path_of(db: &Db) -> String {
 }
 
 /// Opens the journal of a transaction that begins.
-pub fn begin(db: &Arc<Db>, place: &Place) -> JournalFile {
+pub fn begin(db: &Arc<Db>, place: &Place) -> Answer<JournalFile> {
     let mut state = locked(&db.state);
+    end_stuck(db)?;
     finalize(db, &mut state);
     state.set_journal(Journal::Memory(Vec::new()));
     drop(state);
-    JournalFile::of_writer(db, place)
+    Ok(JournalFile::of_writer(db, place))
 }
 
 /// Opens a hot journal that is really there for the connection that plays it back.
@@ -160,46 +161,27 @@ pub fn delete(place: &Place) -> Option<Answer> {
 
 /// What became of the end of a real journal. Beside a super-journal elsewhere, which is gone, SQLite does not look at that,
 /// and the next who locks the database would undo what was called committed. So it is ended in another way; and where that
-/// fails too, nobody locks the database before [`end_stuck`] has done it.
+/// fails too, nothing is done with the database before [`stuck::end`] has done it.
 fn ended_alone(db: &Db, state: &mut State, outcome: Answer) -> Answer {
     if let Journal::Real(file) = &state.journal
         && state.alone
         && let Err(code) = outcome
     {
-        let ended = zero(file);
+        let ended = stuck::zero(file);
         if let Journal::Real(file) = state.set_journal(Journal::None)
             && !ended
         {
-            locked(&db.mount.stuck).insert(path_of(db), file);
-            return Err(code);
+            db.mount.stuck.insert(path_of(db), file);
         }
         finalize(db, state);
-        return Ok(());
+        return if ended { Ok(()) } else { Err(code) };
     }
     outcome
 }
 
-/// Ends a journal that could not be ended when its transaction was called committed.
-pub fn end_stuck(mount: &Mount, place: &Place) -> Answer {
-    let mut stuck = locked(&mount.stuck);
-    let Some(journal) = stuck.get(&place.path) else { return Ok(()) };
-    if !zero(journal) {
-        let why =
-            "it undoes what is committed, and cannot be written to: its database is refused until it can";
-        log(IOERR_ACCESS, &format!("{}: {why}", place.name()));
-        return Err(IOERR_ACCESS);
-    }
-    stuck.remove(&place.path);
-    Ok(())
-}
-
-/// Ends a journal as SQLite does where it keeps it; whether that is durable.
-fn zero(journal: &File) -> bool {
-    #[cfg(feature = "mortal")]
-    if crate::mortal::end_fails() {
-        return false;
-    }
-    journal.write_all_at(&[0; HEADER_BYTES], 0).and_then(|()| journal.sync_all()).is_ok()
+/// Ends the journal of an earlier transaction that is stuck, before anything is done that it would tear.
+pub fn end_stuck(db: &Db) -> Answer {
+    stuck::end(&db.mount, &path_of(db))
 }
 
 /// Removes a file, and makes that durable if it is to be.
@@ -305,6 +287,7 @@ impl JournalFile {
         match &mut state.journal {
             // Finalized, and still open: the next transaction.
             Journal::None => {
+                end_stuck(&self.db)?;
                 let mut content = Vec::new();
                 put(&mut content, bytes, offset)?;
                 state.set_journal(Journal::Memory(content));

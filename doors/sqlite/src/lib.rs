@@ -58,7 +58,8 @@
 //! the super-journal is as well, and who opens that database first takes it away, whatever journals here would name it.
 //! So they do not (`journal.rs`): databases here are committed by themselves then, and each is whole. SQLite looks at no answer
 //! once that super-journal is gone: what may fail for want of room or of a device does so before, at FCNTL_SYNC; a real
-//! journal that cannot be removed then is ended by zeros, and while that fails too its database is refused.
+//! journal that cannot be removed then is ended by zeros, and while that fails too its database is refused (`stuck.rs`): it
+//! is tried again by all that would lock the database, write a journal of it or commit, at its close, and at the image's.
 //!
 //! *Failures.* A connection that gives its lock up while its journal is hot (SQLite could not roll back) forgets the
 //! layer, which is a rollback; if a batch of this transaction may have reached the journal (EIO at the commit), the
@@ -101,6 +102,7 @@ mod owners;
 mod plain;
 mod shm;
 mod stage;
+mod stuck;
 mod supers;
 mod vfs;
 mod wishes;

@@ -8,7 +8,7 @@ use crate::mount::{has_read, locked};
 use crate::names::{Meaning, meaning};
 use crate::open::Handle;
 use crate::shm::Part;
-use crate::supers;
+use crate::{journal, supers};
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -231,6 +231,9 @@ fn await_super(db: &Arc<Db>, name: Option<&str>) -> Answer {
     let place =
         name.and_then(|name| if let Meaning::Ours(place) = meaning(name) { Some(place) } else { None });
     let mut state = locked(&db.state);
+    // While a lock stays nobody looks for a journal, and with `journal_mode=OFF` nobody opens one. Who has lost the end of one
+    // plays back what is left of it, and comes here before anything is read.
+    journal::end_stuck(db)?;
     supers::leave(db, &mut state);
     state.awaits = place.is_some_and(|place| supers::join(&place, db)).then_some(false);
     state.finished = state.awaits.is_none();

@@ -5,6 +5,7 @@
 use crate::ffi::{Answer, CANTOPEN, IOERR_FSYNC, log};
 use crate::names::{Environment, Meaning, Place, canonical, meaning};
 use crate::shm::Shared;
+use crate::stuck::Stuck;
 use crate::wishes::{Wishes, bytes};
 use narufs::{File, FormatOptions, Fs, MountOptions, ServeOptions, Served, XattrMode};
 use std::cell::RefCell;
@@ -19,11 +20,11 @@ use std::time::Duration;
 pub struct Mount {
     /// Where others look in; ended before the image is closed.
     served: Option<Served>,
+    /// Journals that undo what is committed and could not be ended yet; tried once more before the image is closed.
+    pub stuck: Stuck,
     pub fs: Fs,
     /// What connections share of each database in WAL mode, by its inode.
     pub shared: Mutex<HashMap<u64, Weak<Shared>>>,
-    /// Journals that undo what is committed and could not be ended yet, by their paths.
-    pub stuck: Mutex<HashMap<String, File>>,
     /// The last of its fields: when it goes the image is closed.
     closed: Closed,
 }
@@ -270,7 +271,7 @@ impl Mount {
 
     fn new(fs: Fs, image: &Path) -> Mount {
         let closed = Closed { image: image.to_owned() };
-        Mount { served: None, fs, shared: Mutex::default(), stuck: Mutex::default(), closed }
+        Mount { served: None, fs, shared: Mutex::default(), stuck: Stuck::default(), closed }
     }
 }
 
@@ -306,7 +307,9 @@ extern "C" fn sync_all() {
             // First, so that what those have written who come through the directory is synced as well, to the last that
             // they were answered for. Left alone the directory would stay, and answer nobody.
             let cut_off = |served: &Served| served.cut_off().and_then(|()| served.wait());
-            for outcome in [mount.served.as_ref().map_or(Ok(()), cut_off), mount.fs.sync()] {
+            let cut_off = mount.served.as_ref().map_or(Ok(()), cut_off);
+            mount.stuck.end_all();
+            for outcome in [cut_off, mount.fs.sync()] {
                 if let Err(e) = outcome {
                     log(IOERR_FSYNC, &e.to_string());
                 }

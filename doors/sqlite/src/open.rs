@@ -10,6 +10,7 @@ use crate::journal::{self, JournalFile};
 use crate::mount::{Mount, locked, mount, mount_of, reads};
 use crate::names::Place;
 use crate::plain::Plain;
+use crate::stuck;
 use crate::supers::{self, SuperFile};
 use crate::wishes::Wishes;
 use narufs::{File, Metadata, OpenOptions};
@@ -54,7 +55,7 @@ pub fn open(place: &Place, asked: Asked) -> Answer<(Handle, c_int)> {
         if let Some(db) = &asked.db
             && creates
         {
-            return Ok((Handle::Journal(journal::begin(db, place)), flags));
+            return Ok((Handle::Journal(journal::begin(db, place)?), flags));
         }
         if !creates && let Some(journal) = journal::look_at(place) {
             return Ok((Handle::Journal(journal), flags));
@@ -156,7 +157,7 @@ pub fn access(place: &Place, how: c_int) -> Answer<bool> {
         return Ok(true);
     }
     let mount = mount_of(place)?;
-    journal::end_stuck(&mount, place)?;
+    stuck::end(&mount, &place.path)?;
     if how == ACCESS_EXISTS {
         // As SQLite's own VFS: an empty file is none.
         return match mount.fs.metadata(&place.path) {

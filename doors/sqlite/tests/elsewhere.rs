@@ -366,37 +366,3 @@ fn what_a_file_of_the_system_begins_and_nobody_syncs_is_refused_where_it_has_no_
         assert_eq!(place.sql(name, SEEN), "16|47984|136\nok", "{name}");
     }
 }
-
-/// The end of its journal commits the image's half, and SQLite does not look at what comes of that.
-#[test]
-fn what_a_file_of_the_system_has_committed_is_not_undone_by_a_journal_that_could_not_be_ended() {
-    for mode in ["delete", "truncate", "persist"] {
-        for fail in 1..=3 {
-            let place = Place::of_size("24M");
-            place.sql("b.db", &rows(16));
-            assert!(outside(&place, &rows(16)).status.success());
-            let mut shell = place.shell();
-            shell.env("NARUFS_SQLITE_PIECES", "8").env("NARUFS_SQLITE_FAIL_ENDS", fail.to_string());
-            let said = said(
-                shell,
-                &format!(
-                    ".bail off\n.open {}\nATTACH '{}' AS other; PRAGMA other.journal_mode={mode}; PRAGMA other.cache_size=4;
-                     BEGIN; UPDATE main.t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2999); COMMIT;
-                     SELECT 'committed';\nSELECT count(*) FROM other.t;\nSELECT sum(length(b)) FROM other.t;",
-                    beside(&place).display(),
-                    place.uri("b.db")
-                ),
-            );
-            // Whoever meets it while it is stuck is told.
-            assert_eq!(
-                said.err.contains("it undoes what is committed"),
-                fail == 3,
-                "{mode} {fail}: {said:?}"
-            );
-            assert!(said.out.contains("committed"), "{mode} {fail}: {said:?}");
-            assert!(said.out.ends_with("47984\n"), "{mode} {fail}: {said:?}");
-            assert_eq!(place.sql("b.db", SEEN), "16|47984|136\nok", "{mode} {fail}");
-            assert_eq!(outside(&place, SEEN).out, "16|47984|136\nok\n", "{mode} {fail}");
-        }
-    }
-}
