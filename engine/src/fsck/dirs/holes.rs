@@ -101,7 +101,32 @@ pub(in crate::fsck) fn find_lost(state: &mut State<'_>) -> Result<()> {
             state.image.held.add(block);
         }
         Ok(())
-    })
+    })?;
+    hold_chains(state);
+    Ok(())
+}
+
+/// Has nobody take what lies behind those buckets in their chains either. That comes back with them, though it be marked as
+/// free: a lost write of a bitmap leaves it so, as does a repair that was interrupted while names were on their way.
+fn hold_chains(state: &mut State<'_>) {
+    let lost = std::mem::take(&mut state.lost_buckets);
+    let mut followed = HashSet::new();
+    for (nid, blocks) in &lost {
+        let Some(inode) = state.inode(*nid) else { continue };
+        let dir = describe(&inode, 0);
+        for found in blocks {
+            let mut next = found.next;
+            while !state.claims.has(next)
+                && (open(state, &dir, found.bucket, next).is_ok() || is_ours(state, &dir, next))
+                && followed.insert(next)
+            {
+                state.image.held.add(next);
+                let Ok(bytes) = state.image.read(next) else { break };
+                next = image::word(&bytes, BLOCK_HEADER_SIZE);
+            }
+        }
+    }
+    state.lost_buckets = lost;
 }
 
 /// Fills the holes that were found; whether there were any. To be used once every block is claimed.

@@ -3,6 +3,7 @@
 
 mod area;
 mod beyond;
+mod holes;
 mod hostile;
 mod journal;
 mod owners;

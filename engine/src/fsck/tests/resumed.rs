@@ -105,7 +105,7 @@ fn names_that_move_to_their_buckets_are_lost_at_no_write() {
 }
 
 /// The first two free blocks in a row: there is one group.
-fn first_two_free(tool: &tool::Tool<'_>) -> u64 {
+pub(super) fn first_two_free(tool: &tool::Tool<'_>) -> u64 {
     let first = tool.image.sb.groups_start.get();
     let bytes = tool.image.get(first, BlockKind::Bitmap).expect("sound");
     let free = |block: u64| !state::is_marked(&bytes, block - first);

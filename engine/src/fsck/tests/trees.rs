@@ -101,7 +101,7 @@ fn a_first_key_that_a_repair_has_left_too_high_is_set_and_its_runs_are_kept() {
 }
 
 /// Gives a directory a tree of two leaves; the first bucket of the second, and the blocks of the leaves.
-fn with_leaves(made: &Made, dir: Nid) -> (u32, [u64; 2]) {
+pub(super) fn with_leaves(made: &Made, dir: Nid) -> (u32, [u64; 2]) {
     use crate::extent::{Run, encode};
     use crate::format::EXTENT_ENTRY_SIZE;
     use zerocopy::IntoBytes;
@@ -228,7 +228,7 @@ fn a_directory_keeps_the_names_in_all_buckets_where_the_marks_are_lost_too() {
 }
 
 /// Takes the names out of a bucket's block.
-fn empty(bytes: &mut [u8]) {
+pub(super) fn empty(bytes: &mut [u8]) {
     let bucket = crate::dir::bucket::header(bytes).expect("whole").bucket.get();
     let packed = &crate::dir::bucket::pack(bucket, &[])[0];
     bytes[BLOCK_HEADER_SIZE..].fill(0);

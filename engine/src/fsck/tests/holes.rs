@@ -1,0 +1,53 @@
+//! Buckets that a directory has lost: what is theirs, and what seems to be.
+
+use super::*;
+use resumed::first_two_free;
+use trees::{empty, with_leaves};
+
+/// Nothing is free but these blocks.
+fn leave_free(tool: &tool::Tool<'_>, blocks: &[u64]) {
+    let bitmap = tool.image.sb.groups_start.get();
+    tool.edit(bitmap, BlockKind::Bitmap, |bytes| {
+        bytes[BLOCK_HEADER_SIZE..].fill(0xff);
+        for at in blocks.iter().map(|block| (block - bitmap) as usize) {
+            bytes[BLOCK_HEADER_SIZE + at / 8] &= !(1 << (at % 8));
+        }
+    });
+}
+
+/// What lies behind it in its chain comes back with a bucket, marked or not.
+#[test]
+fn no_file_gets_a_block_that_a_lost_bucket_leads_to() {
+    let expected = tool::names(&made(), made().dir);
+    let made = made();
+    let mut bucket = 0;
+    made.damage(|tool| bucket = tool.buckets(made.dir)[0]);
+    let (_, leaves) = with_leaves(&made, made.dir);
+    let mut further = 0;
+    made.damage(|tool| {
+        further = first_two_free(tool);
+        let bytes = tool.image.read(bucket).expect("memory");
+        tool.image.put(further, BlockKind::Bucket, bytes).expect("memory");
+        tool.edit(bucket, BlockKind::Bucket, |bytes| {
+            empty(bytes);
+            bytes[BLOCK_HEADER_SIZE..][..8].copy_from_slice(&further.to_le_bytes());
+        });
+        tool.edit_inode(made.dir, |inode| inode.blocks.set(inode.blocks.get() + 1));
+    });
+    assert_eq!(made.repair().status(), 1);
+    assert_eq!(made.check().issues, []);
+    made.damage(|tool| {
+        tool.smash(leaves[0], 100);
+        let middle = tool.root(made.plain)[0].block + 1;
+        tool.edit_run(made.marked, |run| run.block = middle);
+        leave_free(tool, &[further, further + 1]);
+    });
+    let report = made.repair();
+    assert_eq!(report.status(), 1, "{:#?}", report.issues);
+    assert_eq!(made.check().issues, []);
+    assert!(tool::names(&made, made.dir) == expected);
+    made.damage(|tool| {
+        assert_eq!(tool.buckets(made.marked), [further + 1]);
+        assert!(tool.image.read(further + 1).expect("memory").iter().all(|byte| *byte == 2));
+    });
+}
