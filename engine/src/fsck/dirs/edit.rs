@@ -85,7 +85,8 @@ pub(in crate::fsck) fn insert(state: &mut State<'_>, to: &Move) -> Result<bool> 
     let Some((last, mut bytes)) = chain.into_iter().next_back() else { return Ok(false) };
     let Some(new) = state.allocate(1, true)? else { return Ok(false) };
     let entry = Entry { name: to.name.clone(), nid: to.nid, cookie, file_type: to.file_type };
-    write_bucket(state, &dir, bucket, new, 0, &[entry])?;
+    // As old as can be: where nothing leads to it yet, what was there before is not taken for what it replaces.
+    state.image.put(new, BlockKind::Bucket, bucket_block(&dir, bucket, 0, &[entry]))?;
     bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&new.to_le_bytes());
     state.image.put(last, BlockKind::Bucket, bytes)?;
     inode.blocks.set(inode.blocks.get() + 1);

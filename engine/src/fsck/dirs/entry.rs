@@ -2,9 +2,11 @@
 
 use super::Dir;
 use crate::Result;
-use crate::device::BLOCK_SIZE;
+use crate::device::{BLOCK_SIZE, IoBuf};
 use crate::dir::bucket::{Dentry, pack};
-use crate::format::{BLOCK_HEADER_SIZE, BUCKET_START, BlockKind, DENTRY_HEADER_SIZE, DentryHeader, Nid};
+use crate::format::{
+    BLOCK_HEADER_SIZE, BUCKET_START, BlockHeader, BlockKind, DENTRY_HEADER_SIZE, DentryHeader, Nid,
+};
 use crate::fsck::image;
 use crate::fsck::state::State;
 use crate::inode::FileType;
@@ -62,6 +64,18 @@ pub(super) fn visit_entries<'b>(
     None
 }
 
+/// A block of a bucket that leads to another, as of before anything that the journal ever held.
+pub(super) fn bucket_block(dir: &Dir, bucket: u32, next: u64, entries: &[Entry]) -> IoBuf {
+    let dentries: Vec<Dentry<'_>> = entries.iter().map(Entry::borrow).collect();
+    let mut buf = image::fresh(BlockKind::Bucket, dir.nid, dir.generation);
+    // What is left of a block's entries fits the block.
+    let packed = &pack(bucket, &dentries)[0];
+    buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + packed.len()].copy_from_slice(packed);
+    buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&next.to_le_bytes());
+    buf
+}
+
+/// Writes a block of a bucket: newer than all that was there before, and older than every record to come.
 pub(super) fn write_bucket(
     state: &mut State<'_>,
     dir: &Dir,
@@ -70,12 +84,9 @@ pub(super) fn write_bucket(
     next: u64,
     entries: &[Entry],
 ) -> Result<()> {
-    let dentries: Vec<Dentry<'_>> = entries.iter().map(Entry::borrow).collect();
-    let mut buf = image::fresh(BlockKind::Bucket, dir.nid, dir.generation);
-    // What is left of a block's entries fits the block.
-    let packed = &pack(bucket, &dentries)[0];
-    buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + packed.len()].copy_from_slice(packed);
-    buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&next.to_le_bytes());
+    let mut buf = bucket_block(dir, bucket, next, entries);
+    let at = std::mem::offset_of!(BlockHeader, position);
+    buf[at..at + 8].copy_from_slice(&state.image.sb.next_position.get().to_le_bytes());
     state.image.put(block, BlockKind::Bucket, buf)
 }
 

@@ -6,11 +6,10 @@
 //! home ([`super::super::repair`]). What is interrupted before finds them there: as names that lie in the wrong bucket
 //! once more, or that are there twice.
 
-use super::entry::Entry;
+use super::entry::{Entry, bucket_block};
 use super::{Dir, MAX_CHAIN};
 use crate::Result;
 use crate::device::IoBuf;
-use crate::dir::bucket::{Dentry, pack};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, Nid};
 use crate::fsck::image::{self, Image};
 use crate::fsck::state::State;
@@ -33,13 +32,9 @@ impl Leaving {
 
     /// A block that has them, and goes on with another.
     fn block(&self, next: u64) -> IoBuf {
-        let dentries: Vec<Dentry<'_>> = self.entries.iter().map(Entry::borrow).collect();
-        let mut buf = image::fresh(BlockKind::Bucket, self.dir, self.generation);
-        // They were in one block.
-        let packed = &pack(self.bucket, &dentries)[0];
-        buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + packed.len()].copy_from_slice(packed);
-        buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&next.to_le_bytes());
-        buf
+        // They were in one block. Nobody takes it for newer than what they have left, wherever it is found later.
+        let dir = Dir { nid: self.dir, generation: self.generation, buckets: 0 };
+        bucket_block(&dir, self.bucket, next, &self.entries)
     }
 }
 

@@ -26,7 +26,7 @@ use crate::extent::Run;
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, FIRST_COOKIE, Inode, Nid, ROOT_NID};
 use crate::inode::FileType;
 use crate::sync::Arc;
-use entry::{Entry, read_entries, write_bucket};
+use entry::{Entry, bucket_block, read_entries, write_bucket};
 use holes::All;
 use std::collections::HashSet;
 

@@ -51,3 +51,34 @@ fn no_file_gets_a_block_that_a_lost_bucket_leads_to() {
         assert!(tool.image.read(further + 1).expect("memory").iter().all(|byte| *byte == 2));
     });
 }
+
+/// Of which is newer its position tells, also where a repair has written it.
+#[test]
+fn a_bucket_that_a_repair_has_written_is_not_taken_for_older_than_what_was_there_before() {
+    let expected = tool::names(&made(), made().dir);
+    let made = made();
+    let (mut bucket, mut older) = (0, IoBuf::zeroed(0));
+    let position = |bytes: &[u8]| image::header(bytes).expect("whole").position.get();
+    made.damage(|tool| {
+        bucket = tool.buckets(made.dir)[0];
+        older = tool.image.read(bucket).expect("memory");
+        empty(&mut older);
+    });
+    let (_, leaves) = with_leaves(&made, made.dir);
+    made.damage(|tool| tool.edit(bucket, BlockKind::Bucket, |bytes| bytes[BLOCK_HEADER_SIZE + 12] ^= 1));
+    let report = made.repair();
+    assert_eq!((report.status(), report.of(IssueKind::BucketCount).count()), (1, 1));
+    made.damage(|tool| {
+        let written = position(&tool.image.read(bucket).expect("memory"));
+        assert!(position(&older) > 0 && position(&older) < written);
+        // The next mount begins there: no record of it ends so early.
+        assert_eq!(written, tool.image.sb.next_position.get());
+        tool.smash(leaves[0], 100);
+        tool.smash(tool.image.sb.groups_start.get(), 77);
+        tool.image.put(tool.image.sb.blocks.get() - 7, BlockKind::Bucket, older).expect("memory");
+    });
+    let report = made.repair();
+    assert_eq!(report.status(), 1, "{:#?}", report.issues);
+    assert_eq!(made.check().issues, []);
+    assert!(tool::names(&made, made.dir) == expected);
+}
