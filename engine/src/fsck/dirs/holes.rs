@@ -78,6 +78,8 @@ pub(in crate::fsck) struct Found {
     marked: bool,
     /// The position of its image in the journal: the later of two is the newer.
     position: u64,
+    /// What it leads to ends at a block of the directory that does not verify: what was behind that is found by itself.
+    broken: bool,
 }
 
 /// Looks for the buckets of directories that have holes, and has nobody else take them. To be used once every block is
@@ -97,7 +99,8 @@ pub(in crate::fsck) fn find_lost(state: &mut State<'_>) -> Result<()> {
             && state.image.verify(block, BlockKind::Bucket, bytes).is_ok()
         {
             let (bucket, next, position) = (header.bucket.get(), header.next.get(), owner.position.get());
-            state.lost_buckets.entry(nid).or_default().push(Found { block, bucket, next, marked, position });
+            let found = Found { block, bucket, next, marked, position, broken: false };
+            state.lost_buckets.entry(nid).or_default().push(found);
             state.image.held.add(block);
         }
         Ok(())
@@ -109,18 +112,19 @@ pub(in crate::fsck) fn find_lost(state: &mut State<'_>) -> Result<()> {
 /// Has nobody take what lies behind those buckets in their chains either. That comes back with them, though it be marked as
 /// free: a lost write of a bitmap leaves it so, as does a repair that was interrupted while names were on their way.
 fn hold_chains(state: &mut State<'_>) {
-    let lost = std::mem::take(&mut state.lost_buckets);
-    let mut followed = HashSet::new();
-    for (nid, blocks) in &lost {
+    let mut lost = std::mem::take(&mut state.lost_buckets);
+    for (nid, blocks) in &mut lost {
         let Some(inode) = state.inode(*nid) else { continue };
         let dir = describe(&inode, 0);
         for found in blocks {
             let mut next = found.next;
-            while !state.claims.has(next)
-                && (open(state, &dir, found.bucket, next).is_ok() || is_ours(state, &dir, next))
-                && followed.insert(next)
-            {
+            for _ in 1..MAX_CHAIN {
+                let is_whole = open(state, &dir, found.bucket, next).is_ok();
+                if state.claims.has(next) || !is_whole && !is_ours(state, &dir, next) {
+                    break;
+                }
                 state.image.held.add(next);
+                found.broken |= !is_whole;
                 let Ok(bytes) = state.image.read(next) else { break };
                 next = image::word(&bytes, BLOCK_HEADER_SIZE);
             }
@@ -143,28 +147,42 @@ pub(in crate::fsck) fn fill_holes(state: &mut State<'_>) -> Result<bool> {
 }
 
 /// The blocks that each bucket has lost to which none of its others leads: the rest is found from there. Those marked are
-/// its own; of those that may be free the newest alone is, and only where there is no other.
+/// its own. Of those that may be free the newest alone is: where there is no other; where it is newer than those marked, for
+/// an interrupted repair has marked what it was about to have that lead to; or where what it led to is damaged.
 fn firsts(lost: &[Found]) -> BTreeMap<u32, Vec<u64>> {
     let followed: HashSet<(u32, u64)> = lost.iter().map(|found| (found.bucket, found.next)).collect();
+    let mut newest_marked: BTreeMap<u32, u64> = BTreeMap::new();
+    for found in lost.iter().filter(|found| found.marked) {
+        let newest = newest_marked.entry(found.bucket).or_default();
+        *newest = found.position.max(*newest);
+    }
     let mut firsts: BTreeMap<u32, Vec<&Found>> = BTreeMap::new();
     for found in lost.iter().filter(|found| !followed.contains(&(found.bucket, found.block))) {
         firsts.entry(found.bucket).or_default().push(found);
     }
-    let own = |blocks: Vec<&Found>| -> Vec<u64> {
-        let marked: Vec<u64> = blocks.iter().filter(|found| found.marked).map(|found| found.block).collect();
-        let newest = blocks.iter().max_by_key(|found| found.position).map(|found| found.block);
-        if marked.is_empty() { newest.into_iter().collect() } else { marked }
+    let own = |bucket: u32, blocks: Vec<&Found>| -> Vec<u64> {
+        let (mut own, free): (Vec<&Found>, Vec<&Found>) = blocks.into_iter().partition(|found| found.marked);
+        let is_own = |found: &&Found| {
+            found.broken || newest_marked.get(&bucket).is_none_or(|newest| found.position > *newest)
+        };
+        own.extend(free.into_iter().filter(is_own).max_by_key(|found| found.position));
+        // What is left of the damaged block has its place behind it, so nothing else has.
+        own.sort_by_key(|found| found.broken);
+        own.iter().map(|found| found.block).collect()
     };
-    firsts.into_iter().map(|(bucket, blocks)| (bucket, own(blocks))).collect()
+    firsts.into_iter().map(|(bucket, blocks)| (bucket, own(bucket, blocks))).collect()
 }
 
 /// Makes one chain of several of a bucket: what was to lead from one to the other may not have come home. What would make it
 /// too long is left out.
 fn join(state: &mut State<'_>, dir: &Dir, bucket: u32, firsts: &[u64]) -> Result<()> {
     let mut joined: Vec<(u64, IoBuf)> = Vec::new();
-    for first in firsts {
-        let further = chain(state, dir, bucket, *first);
-        if joined.len() + further.len() > MAX_CHAIN {
+    for first in firsts.iter().take(MAX_CHAIN) {
+        let mut further = chain(state, dir, bucket, *first);
+        // What leads to what is there already ends before that: its last block would be given another end than it has.
+        let met = further.iter().position(|(block, _)| joined.iter().any(|(known, _)| known == block));
+        further.truncate(met.unwrap_or(further.len()));
+        if further.is_empty() || joined.len() + further.len() > MAX_CHAIN {
             continue;
         }
         if let Some((last, bytes)) = joined.last_mut() {
@@ -226,4 +244,38 @@ fn cut_off(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<()> {
     inode.buckets.set(gather.blocks.len() as u32);
     inode.size.set(gather.blocks.len() as u64 * BLOCK_SIZE as u64);
     state.put_inode(nid, inode)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn found(block: u64, next: u64, marked: bool, position: u64) -> Found {
+        Found { block, bucket: 0, next, marked, position, broken: false }
+    }
+
+    fn of(lost: &[Found]) -> Vec<u64> {
+        firsts(lost).remove(&0).expect("there are some")
+    }
+
+    /// It has taken it as free, for the marks of the group are lost that it lies in.
+    #[test]
+    fn a_block_whose_next_an_interrupted_repair_has_marked_alone_is_the_buckets_own() {
+        assert_eq!(of(&[found(7, 0, false, 9), found(8, 0, true, 0)]), [8, 7]);
+        // What is older than it is nobody's.
+        assert_eq!(of(&[found(6, 0, false, 3), found(7, 0, false, 9), found(8, 0, true, 0)]), [8, 7]);
+    }
+
+    #[test]
+    fn what_may_be_free_and_is_older_than_what_is_marked_is_left_out() {
+        assert_eq!(of(&[found(7, 0, false, 5), found(8, 0, true, 5)]), [8]);
+        // Marked, and led to.
+        assert_eq!(of(&[found(7, 0, false, 5), found(8, 9, true, 4), found(9, 0, true, 6)]), [8]);
+    }
+
+    #[test]
+    fn what_led_to_a_marked_block_by_way_of_a_damaged_one_is_the_buckets_own() {
+        let first = Found { broken: true, ..found(7, 9, false, 4) };
+        assert_eq!(of(&[first, found(8, 0, true, 5)]), [8, 7]);
+    }
 }
