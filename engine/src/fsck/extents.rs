@@ -109,10 +109,17 @@ pub(super) fn walk(state: &mut State<'_>, inode: &mut Inode, visitor: &mut dyn V
 pub(super) fn build(state: &mut State<'_>, inode: &mut Inode, runs: Vec<Run>) -> Result<bool> {
     let owner = (inode.nid.get(), inode.generation.get());
     let (room, mut level, mut depth) = (capacity(inode), runs, 0);
+    let (mut nodes, mut entries) = (0, level.len());
+    while entries > room {
+        entries = entries.div_ceil(EXTENT_NODE_ENTRIES);
+        nodes += entries;
+    }
+    // Not one is written before all are there: what is written is free for nothing else that this repair does.
+    let Some(blocks) = state.allocate_each(nodes)? else { return Ok(false) };
+    let mut blocks = blocks.into_iter();
     while level.len() > room {
         let mut above = Vec::with_capacity(level.len().div_ceil(EXTENT_NODE_ENTRIES));
-        for entries in level.chunks(EXTENT_NODE_ENTRIES) {
-            let Some(block) = state.allocate(1, true)? else { return Ok(false) };
+        for (entries, block) in level.chunks(EXTENT_NODE_ENTRIES).zip(&mut blocks) {
             let mut bytes = image::fresh(BlockKind::Extents, owner.0, owner.1);
             put_entries(&mut bytes[EXTENT_NODE_START..], entries);
             bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 2]

@@ -296,6 +296,13 @@ impl Bits {
         new
     }
 
+    /// Takes one out.
+    pub fn remove(&mut self, at: u64) {
+        if let Some(word) = self.words.get_mut((at / 64) as usize) {
+            *word &= !(1 << (at % 64));
+        }
+    }
+
     /// Adds a row of them.
     pub fn add_all(&mut self, from: u64, len: u64) {
         for at in from..from.saturating_add(len).min(self.words.len() as u64 * 64) {

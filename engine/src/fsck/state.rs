@@ -105,7 +105,7 @@ pub(super) struct State<'a> {
     pub lost_buckets: BTreeMap<Nid, Vec<Found>>,
     /// What is marked, and what is written by now, is held.
     noted: bool,
-    /// The first group that may have a free row of so many blocks: nothing is freed in a round.
+    /// The first group that may have a free row of so many blocks: nothing is freed in a round but what is given back.
     first_free: BTreeMap<u32, u64>,
 }
 
@@ -271,6 +271,30 @@ impl<'a> State<'a> {
             self.image.fresh.extend(start..start + u64::from(len));
         }
         Ok(Some(start))
+    }
+
+    /// Takes so many free blocks for metadata, wherever they lie; none, and nothing is taken, where there are fewer.
+    pub fn allocate_each(&mut self, count: usize) -> Result<Option<Vec<u64>>> {
+        let mut blocks = Vec::new();
+        while blocks.len() < count {
+            let Some(block) = self.allocate(1, true)? else {
+                self.give_back(&blocks);
+                return Ok(None);
+            };
+            blocks.push(block);
+        }
+        Ok(Some(blocks))
+    }
+
+    /// Gives blocks back that were taken for metadata in this round, and not written: others are in want of them.
+    pub fn give_back(&mut self, blocks: &[u64]) {
+        for block in blocks {
+            self.claims.remove(*block);
+            self.metadata.remove(*block);
+            self.image.fresh.remove(block);
+            let group = (block - self.image.sb.groups_start.get()) / BLOCKS_PER_GROUP;
+            self.first_free.values_mut().for_each(|first| *first = group.min(*first));
+        }
     }
 }
 

@@ -211,12 +211,10 @@ fn fill(state: &mut State<'_>, inode: &mut Inode, lost: Vec<Found>) -> Result<bo
             *place = firsts.first().copied();
         }
     }
-    let mut made = Vec::new();
-    for bucket in (0..).zip(&buckets).filter(|(_, block)| block.is_none()).map(|(bucket, _)| bucket) {
-        let Some(block) = state.allocate(1, true)? else { return Ok(false) };
-        made.push((bucket, block));
-    }
-    for (bucket, block) in &made {
+    let is_missing = |(_, block): &(u32, &Option<u64>)| block.is_none();
+    let missing: Vec<u32> = (0..).zip(&buckets).filter(is_missing).map(|(bucket, _)| bucket).collect();
+    let Some(made) = state.allocate_each(missing.len())? else { return Ok(false) };
+    for (bucket, block) in missing.iter().zip(&made) {
         buckets[*bucket as usize] = Some(*block);
     }
     let mut runs: Vec<Run> = Vec::new();
@@ -227,10 +225,11 @@ fn fill(state: &mut State<'_>, inode: &mut Inode, lost: Vec<Found>) -> Result<bo
         }
     }
     if !extents::build(state, inode, runs)? {
+        state.give_back(&made);
         return Ok(false);
     }
     // Not before: what is written and then given up is free for nothing else that this repair does.
-    for (bucket, block) in made {
+    for (bucket, block) in missing.into_iter().zip(made) {
         write_bucket(state, &dir, bucket, block, 0, &[])?;
     }
     state.put_inode(nid, inode)?;

@@ -1,11 +1,12 @@
 //! Buckets that a directory has lost: what is theirs, and what seems to be.
 
 use super::*;
+use crate::format::Nid;
 use resumed::first_two_free;
-use trees::{empty, with_leaves};
+use trees::{empty, names_in, with_leaves, with_leaves_in};
 
 /// Nothing is free but these blocks.
-fn leave_free(tool: &tool::Tool<'_>, blocks: &[u64]) {
+pub(super) fn leave_free(tool: &tool::Tool<'_>, blocks: &[u64]) {
     let bitmap = tool.image.sb.groups_start.get();
     tool.edit(bitmap, BlockKind::Bitmap, |bytes| {
         bytes[BLOCK_HEADER_SIZE..].fill(0xff);
@@ -81,4 +82,50 @@ fn a_bucket_that_a_repair_has_written_is_not_taken_for_older_than_what_was_there
     assert_eq!(report.status(), 1, "{:#?}", report.issues);
     assert_eq!(made.check().issues, []);
     assert!(tool::names(&made, made.dir) == expected);
+}
+
+/// An image with a second directory of several buckets.
+fn made_with_another() -> (Made, Nid) {
+    let made = made();
+    // The ring is shared by all tests: this one takes its own.
+    let made = Made { ring: Arc::new(HeapMemory::new(made.ring.len())), ..made };
+    let nid = on_mount(made.media(), true, |fs| {
+        let ctx = crate::vfs::Context::root();
+        let another = fs.mkdir(&ctx, ROOT_NID, b"another", 0o755).expect("room").nid;
+        for n in 0..300 {
+            let name = format!("of another directory {n}");
+            fs.mknod(&ctx, another, name.as_bytes(), libc::S_IFREG | 0o600, 0).expect("room");
+        }
+        another
+    });
+    (made, nid)
+}
+
+/// What one directory does not get for want of room is there for the next.
+#[test]
+fn a_directory_is_not_cut_off_for_want_of_what_another_could_not_use() {
+    let (made, another) = made_with_another();
+    let blocks = superblock::read(&*made.device).expect("an image").blocks.get();
+    let both = [(made.dir, [blocks - 3, blocks - 5]), (another, [blocks - 7, blocks - 9])];
+    let (mut lost, before) = (Vec::new(), tool::names(&made, another).len());
+    for (dir, leaves) in both {
+        made.damage(|tool| lost.push(tool.buckets(dir)[..2].to_vec()));
+        let (middle, _) = with_leaves_in(&made, dir, leaves);
+        assert!(middle >= 2);
+    }
+    let mut gone = 0;
+    made.damage(|tool| {
+        // Of the one two buckets are gone, of the other one, and there is a single free block.
+        assert!(tool.place(made.dir) < tool.place(another));
+        gone = names_in(tool, lost[1][0]);
+        for block in [lost[0][0], lost[0][1], lost[1][0]] {
+            tool.image.put_raw(block, IoBuf::zeroed(4096)).expect("memory");
+        }
+        both.iter().for_each(|(_, leaves)| tool.smash(leaves[0], 100));
+        let free = first_two_free(tool);
+        leave_free(tool, &[free]);
+    });
+    let report = made.repair();
+    assert_eq!(report.of(IssueKind::DirBuckets).count(), 2, "{:#?}", report.issues);
+    assert_eq!(tool::names(&made, another).len(), before - gone, "{:#?}", report.issues);
 }

@@ -133,3 +133,27 @@ fn what_is_left_counts_beyond_the_findings_that_are_kept() {
     let report = finish(findings, Counts::default());
     assert_eq!((report.more, report.more_left, report.status()), (2, 1, 4));
 }
+
+/// The next in want of it finds all of it.
+#[test]
+fn a_tree_for_which_there_is_too_little_room_takes_none() {
+    use crate::extent::Run;
+    let made = made();
+    let mut free = 0;
+    made.damage(|tool| {
+        free = resumed::first_two_free(tool);
+        holes::leave_free(tool, &[free]);
+    });
+    let sb = superblock::read(&*made.device).expect("an image");
+    let mut image = Image::new(Arc::new(Overlay::new(made.device.clone(), 512)), sb);
+    let (mut findings, mut progress) = (Findings::default(), Progress::new(&Options::default()));
+    let mut state = ready(&mut image, &mut findings, &mut progress);
+    let mut inode = state.inode(made.plain).expect("sound");
+    // More than one leaf takes.
+    let runs = (0..300).map(|n| Run { logical: 2 * n, len: 1, block: free, unwritten: false }).collect();
+    let written = state.image.device.blocks_written();
+    assert!(!extents::build(&mut state, &mut inode, runs).expect("memory"));
+    assert_eq!(state.image.device.blocks_written(), written);
+    assert!(!state.metadata.has(free) && state.image.fresh.is_empty());
+    assert_eq!(state.allocate(1, true).expect("memory"), Some(free));
+}

@@ -102,14 +102,19 @@ fn a_first_key_that_a_repair_has_left_too_high_is_set_and_its_runs_are_kept() {
 
 /// Gives a directory a tree of two leaves; the first bucket of the second, and the blocks of the leaves.
 pub(super) fn with_leaves(made: &Made, dir: Nid) -> (u32, [u64; 2]) {
+    let blocks = superblock::read(&*made.device).expect("an image").blocks.get();
+    with_leaves_in(made, dir, [blocks - 3, blocks - 5])
+}
+
+/// Puts the leaves into free blocks.
+pub(super) fn with_leaves_in(made: &Made, dir: Nid, leaves: [u64; 2]) -> (u32, [u64; 2]) {
     use crate::extent::{Run, encode};
     use crate::format::EXTENT_ENTRY_SIZE;
     use zerocopy::IntoBytes;
-    let (mut middle, mut leaves) = (0, [0; 2]);
+    let mut middle = 0;
     made.damage(|tool| {
         let buckets = tool.buckets(dir);
-        let blocks = tool.image.sb.blocks.get();
-        (middle, leaves) = (buckets.len() as u32 / 2, [blocks - 3, blocks - 5]);
+        middle = buckets.len() as u32 / 2;
         let (first, second) = buckets.split_at(middle as usize);
         let mut root = Vec::new();
         for ((buckets, logical), leaf) in [(first, 0), (second, middle)].into_iter().zip(leaves) {
@@ -259,7 +264,7 @@ fn of_two_blocks_of_a_bucket_that_was_lost_each_keeps_its_names() {
     assert!(tool::names(&made, made.dir) == expected);
 }
 
-fn names_in(tool: &tool::Tool<'_>, block: u64) -> usize {
+pub(super) fn names_in(tool: &tool::Tool<'_>, block: u64) -> usize {
     let bytes = tool.image.get(block, BlockKind::Bucket).expect("sound");
     let mut names = 0;
     let all = crate::dir::bucket::walk(&bytes, |_, _| {
