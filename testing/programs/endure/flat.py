@@ -1,6 +1,7 @@
 """flat.py take LOG SECONDS LIFE OPTIONS MIB SERVER SUPERVISOR SCRATCH-SERVER DIR IMAGE STAGING SCRATCH: one line of what a
 mount has at the end of a life. flat.py judge LOG: with the same options, the last third of the lives has no more than the
-first, but for what is granted below; prints both."""
+first, but for what is granted below and, of memory, what the image has grown by: a cache that is not told how much it may have
+keeps all that was written. Prints both."""
 
 import csv
 import os
@@ -71,10 +72,12 @@ def judge(log):
     print(f"{'':24} {'options':>44} {'first':>9} {'last':>9}")
     for column, (flat, share) in COLUMNS.items():
         for options in sorted({row["options"] for row in rows}):
-            of = [int(row[column]) for row in rows if row["options"] == options]
+            of = [row for row in rows if row["options"] == options]
             third = max(1, len(of) // 3)
-            first, last = max(of[:third]), max(of[-third:])
-            grown = last > first + flat + first * share
+            most = lambda what, some: max(int(row[what]) for row in some)
+            first, last = most(column, of[:third]), most(column, of[-third:])
+            larger = (most("size_mib", of) - most("size_mib", of[:third])) << 10 if column == "server_kib" else 0
+            grown = last > first + flat + first * share + larger
             status |= grown
             print(f"{column:24} {options:>44} {first:9} {last:9}{'  GROWN' if grown else ''}")
     sys.exit(status)
