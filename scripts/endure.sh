@@ -28,17 +28,6 @@ count() { did[$1]=$((did[$1] + ${2:-1})); }
 # A moment of up to so many milliseconds.
 a_moment() { sleep "$(printf '0.%03d' $((RANDOM % $1)))"; }
 
-mounted() { # OPTIONS
-    attach image "$1"
-    MOUNTED=("$WORK/scratch" "$dir")
-}
-
-# Who serves now; answered once it does.
-refreshed() {
-    served image
-    MOUNTED=("$WORK/scratch" "$dir")
-}
-
 # Synced trees, and what they must be.
 plant() { # PLACE NUMBER SEED: replaced by one that is whole
     python3 "$beside/plant.py" "$1" "$2" "$3" >"$WORK/wanted.$(basename "$1").$2.new"
@@ -92,7 +81,8 @@ disturbed() { # while programs work: kills of the server, and upgrades
             end "${SERVER[$dir]}"
             count kills
         fi
-        refreshed
+        # Answered once another serves.
+        served image
     done
 }
 
@@ -156,7 +146,7 @@ broken_off() { # OPTIONS
         rm -f "$(staging image)"
         count power
     fi
-    mounted "$1"
+    attach image "$1"
     python3 "$beside/log.py" "$dir/log" "$(tail -n 1 "$WORK/answered")" || fail "life $life: what the log had been answered for"
     rm -rf "$dir/log" "$dir/lost"
     compare "$dir/kept" "after it was killed"
@@ -167,14 +157,14 @@ broken_off() { # OPTIONS
 # Into a new image: of the size that it had first.
 moved() {
     volume next ${first_mib}M
-    mounted noatime
+    attach image noatime
     attach next noatime
     cp -a "$dir/kept" "$WORK/next/"
     detach next
     detach image
     mv "$WORK/next.img" "$WORK/image.img"
     rmdir "$WORK/next"
-    mounted noatime
+    attach image noatime
     compare "$dir/kept" "copied into a new image"
     detach image
     checked
@@ -200,7 +190,7 @@ line() {
 live() {
     way=${ways[life % ${#ways[@]}]}
     life=$((life + 1))
-    mounted "$way"
+    attach image "$way"
     # A server that is killed, and those after it.
     work
     disturbed
@@ -209,7 +199,7 @@ live() {
     plant "$dir/kept" $((life % kept)) $((life + kept))
     # One that is left alone.
     detach image
-    mounted "$way"
+    attach image "$way"
     work
     worked
     fill
@@ -238,7 +228,7 @@ rm -f "$census"
 mkdir -p "$(dirname "$census")" "$dir"
 volume image ${first_mib}M
 scratch scratch memory=48M,spill_size=256M
-mounted noatime
+attach image noatime
 for number in $(seq 0 $((kept - 1))); do
     plant "$dir/kept" "$number" "$number"
     plant "$WORK/scratch" "$number" "$number"

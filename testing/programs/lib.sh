@@ -106,11 +106,11 @@ within() { # GROUP COMMAND...
     ([[ -z $group ]] || echo "$BASHPID" >"$group/cgroup.procs"; exec "$@")
 }
 
-# Notes what serves a mount.
+# Notes what serves a mount, now and again.
 served() { # NAME
+    [[ -v SERVER["$WORK/$1"] ]] || MOUNTED+=("$WORK/$1")
     read -r "SERVER[$WORK/$1]" "SUPERVISOR[$WORK/$1]" < <("$NARUFS" stats "$WORK/$1" --json |
         python3 -c 'import json, sys; s = json.load(sys.stdin); print(s["server_pid"], s["supervisor_pid"])')
-    MOUNTED+=("$WORK/$1")
 }
 
 # Mounts scratch space at $WORK/NAME; what it spills goes to a nameless file.

@@ -3,9 +3,8 @@
 mod shell;
 
 use narufs::{Fs, MountOptions};
-use shell::{Place, Said, Talk, said};
+use shell::{Place, Talk, said};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 
 const SEEN: &str = "SELECT count(*), sum(length(b)), sum(a) FROM t; PRAGMA integrity_check;";
 
@@ -15,16 +14,6 @@ fn rows(n: usize) -> String {
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n})
          INSERT INTO t SELECT i, zeroblob(3000) FROM n;"
     )
-}
-
-/// The file of the system.
-fn beside(place: &Place) -> PathBuf {
-    place.image.with_file_name("beside.db")
-}
-
-/// Runs SQL on that alone.
-fn outside(place: &Place, sql: &str) -> Said {
-    place.run(&format!(".open {}\n{sql}", beside(place).display()))
 }
 
 /// After how many calls it ends by itself, where it is told after how many it dies, and says whether it has.
@@ -42,15 +31,15 @@ fn lives_for(dies: impl Fn(usize) -> bool) -> usize {
 fn what_an_image_begins_is_not_committed_together_with_a_file_of_the_system() {
     let place = Place::new();
     place.sql("a.db", &rows(3));
-    assert!(outside(&place, &rows(3)).status.success());
+    assert!(place.outside(&rows(3)).status.success());
     for mode in ["delete", "truncate", "persist"] {
         for passed_through in [false, true] {
             let mut shell = place.shell();
             let (a, b) = if passed_through {
                 shell.env("NARUFS_SQLITE_IMAGE", &place.image).env("NARUFS_SQLITE_AT", "/srv/data");
-                ("/srv/data/a.db".to_owned(), beside(&place).display().to_string())
+                ("/srv/data/a.db".to_owned(), place.beside().display().to_string())
             } else {
-                (place.uri("a.db"), format!("file:{}?vfs=unix", beside(&place).display()))
+                (place.uri("a.db"), format!("file:{}?vfs=unix", place.beside().display()))
             };
             let both = "UPDATE main.t SET b = 1; UPDATE other.t SET b = 1;";
             let seen = "SELECT sum(length(b)) FROM main.t; SELECT sum(length(b)) FROM other.t;";
@@ -67,7 +56,7 @@ fn what_an_image_begins_is_not_committed_together_with_a_file_of_the_system() {
         }
     }
     assert_eq!(place.sql("a.db", SEEN), "3|9000|6\nok");
-    assert_eq!(outside(&place, SEEN).out, "3|9000|6\nok\n");
+    assert_eq!(place.outside(SEEN).out, "3|9000|6\nok\n");
 }
 
 /// Those have no journal that would name a file.
@@ -78,7 +67,7 @@ fn memory_and_logs_elsewhere_do_not_keep_databases_of_an_image_from_being_commit
         place.sql(name, &rows(3));
     }
     place.sql("log.db", "PRAGMA journal_mode=wal;");
-    assert!(outside(&place, &format!("PRAGMA journal_mode=wal; {}", rows(3))).status.success());
+    assert!(place.outside(&format!("PRAGMA journal_mode=wal; {}", rows(3))).status.success());
     let update = |name: &str| format!("UPDATE {name}.t SET b = 1;");
     place.sql(
         "a.db",
@@ -88,14 +77,14 @@ fn memory_and_logs_elsewhere_do_not_keep_databases_of_an_image_from_being_commit
              BEGIN; INSERT INTO memory.t VALUES(1); INSERT INTO named.t VALUES(1); {} COMMIT;",
             place.uri("b.db"),
             place.uri("log.db"),
-            beside(&place).display(),
+            place.beside().display(),
             ["main", "b", "log", "other"].map(update).concat(),
         ),
     );
     for name in ["a.db", "b.db", "log.db"] {
         assert_eq!(place.sql(name, SEEN), "3|3|6\nok", "{name}");
     }
-    assert_eq!(outside(&place, SEEN).out, "3|3|6\nok\n");
+    assert_eq!(place.outside(SEEN).out, "3|3|6\nok\n");
 }
 
 /// `BEGIN IMMEDIATE` lists the journals of all that are ATTACHed, written to or not.
@@ -105,13 +94,13 @@ fn what_is_only_read_elsewhere_keeps_no_database_of_an_image_from_being_committe
         let place = Place::new();
         place.sql("a.db", &rows(3));
         place.sql("b.db", &rows(3));
-        assert!(outside(&place, &rows(3)).status.success());
+        assert!(place.outside(&rows(3)).status.success());
         let mut shell = Talk::inside(&place, "a.db", "");
         let begun = shell.ask(&format!(
             "ATTACH '{}' AS b; ATTACH 'file:{}?vfs=unix' AS src; PRAGMA src.journal_mode={mode}; UPDATE src.t SET b = 'old';
              BEGIN IMMEDIATE; INSERT INTO main.t(b) SELECT b FROM src.t; COMMIT;",
             place.uri("b.db"),
-            beside(&place).display()
+            place.beside().display()
         ));
         assert_eq!(begun, mode);
         let said = shell.ask(
@@ -126,7 +115,7 @@ fn what_is_only_read_elsewhere_keeps_no_database_of_an_image_from_being_committe
         for (name, seen) in [("a.db", a), ("b.db", b)] {
             assert_eq!(place.sql(name, SEEN), format!("{seen}\nok"), "{mode} {name}");
         }
-        assert_eq!(outside(&place, SEEN).out, format!("{src}\nok\n"), "{mode}");
+        assert_eq!(place.outside(SEEN).out, format!("{src}\nok\n"), "{mode}");
     }
 }
 
@@ -135,18 +124,18 @@ fn what_is_only_read_elsewhere_keeps_no_database_of_an_image_from_being_committe
 fn what_is_only_read_elsewhere_stays_locked() {
     let place = Place::new();
     place.sql("a.db", &rows(3));
-    assert!(outside(&place, &rows(3)).status.success());
+    assert!(place.outside(&rows(3)).status.success());
     let mut shell = Talk::inside(&place, "a.db", "");
     let said = shell.ask(&format!(
         "ATTACH 'file:{}?vfs=unix' AS src; PRAGMA src.locking_mode=exclusive; UPDATE src.t SET b = 'old';
          BEGIN IMMEDIATE; INSERT INTO main.t(b) SELECT b FROM src.t; COMMIT;",
-        beside(&place).display()
+        place.beside().display()
     ));
     assert_eq!(said, "exclusive");
-    let refused = outside(&place, "UPDATE t SET b = 'new';");
+    let refused = place.outside("UPDATE t SET b = 'new';");
     assert!(refused.err.contains("locked"), "{refused:?}");
     drop(shell);
-    assert_eq!(outside(&place, SEEN).out, "3|9|6\nok\n");
+    assert_eq!(place.outside(SEEN).out, "3|9|6\nok\n");
 }
 
 /// An automatic VACUUM has something to do in a commit that changes nothing else where a callback has kept it from an earlier one.
@@ -154,27 +143,27 @@ fn what_is_only_read_elsewhere_stays_locked() {
 fn what_the_commit_itself_changes_elsewhere_is_not_committed_together_with_an_image() {
     let place = Place::new();
     place.sql("a.db", &rows(3));
-    let made = outside(&place, &format!("PRAGMA auto_vacuum=incremental; {} CREATE TABLE u(a);", rows(16)));
+    let made = place.outside(&format!("PRAGMA auto_vacuum=incremental; {} CREATE TABLE u(a);", rows(16)));
     assert!(made.status.success(), "{made:?}");
     let insert = |wanted: &str| {
         let said = place.run(&format!(
             ".bail off\n.open {}\nATTACH 'file:{}?vfs=unix' AS src;
              BEGIN IMMEDIATE; INSERT INTO main.t(b) SELECT b FROM src.t WHERE a = 1; COMMIT;\nSELECT count(*) FROM main.t;",
             place.uri("a.db"),
-            beside(&place).display()
+            place.beside().display()
         ));
         assert!(said.out == wanted, "{said:?}");
         said.err
     };
     insert("4\n");
-    assert!(outside(&place, "DELETE FROM t WHERE a > 3;").status.success());
+    assert!(place.outside("DELETE FROM t WHERE a > 3;").status.success());
     // As such a callback leaves it: where the header says `incremental`.
-    let mut bytes = std::fs::read(beside(&place)).expect("it is there");
+    let mut bytes = std::fs::read(place.beside()).expect("it is there");
     bytes[64..68].fill(0);
-    std::fs::write(beside(&place), &bytes).expect("room");
+    std::fs::write(place.beside(), &bytes).expect("room");
     let said = insert("4\n");
     assert!(said.contains("beside.db-journal: of a database elsewhere"), "{said}");
-    assert!(std::fs::read(beside(&place)).expect("it is there") == bytes, "it was not changed");
+    assert!(std::fs::read(place.beside()).expect("it is there") == bytes, "it was not changed");
 }
 
 /// The super-journal is a file in the image, and lists the journal that a file of the system with a log does not have.
@@ -184,16 +173,16 @@ fn a_name_of_the_system_that_is_listed_beside_those_of_an_image_keeps_nobody_fro
     for name in ["a.db", "b.db"] {
         made.sql(name, &rows(16));
     }
-    assert!(outside(&made, &format!("PRAGMA journal_mode=wal; {}", rows(16))).status.success());
+    assert!(made.outside(&format!("PRAGMA journal_mode=wal; {}", rows(16))).status.success());
     let run = |dies_at: usize| {
         let place = made.copied("image");
-        std::fs::copy(beside(&made), beside(&place)).expect("room");
+        std::fs::copy(made.beside(), place.beside()).expect("room");
         let mut shell = place.shell();
         shell.env("NARUFS_SQLITE_PIECES", "8").env("NARUFS_SQLITE_DIE_AT", dies_at.to_string());
         let attach = format!(
             "ATTACH '{}' AS b; ATTACH 'file:{}?vfs=unix' AS other;",
             place.uri("b.db"),
-            beside(&place).display()
+            place.beside().display()
         );
         let update = ["main", "b", "other"].map(|name| format!("UPDATE {name}.t SET b = zeroblob(2999);"));
         let sql = format!(".open {}\n{attach} BEGIN; {} COMMIT;", place.uri("a.db"), update.concat());
@@ -220,7 +209,7 @@ fn a_commit_that_failed_beside_a_log_elsewhere_leaves_no_super_journal() {
     for name in ["a.db", "b.db"] {
         place.sql(name, &rows(16));
     }
-    assert!(outside(&place, &format!("PRAGMA journal_mode=wal; {}", rows(16))).status.success());
+    assert!(place.outside(&format!("PRAGMA journal_mode=wal; {}", rows(16))).status.success());
     let mut shell = place.shell();
     shell.env("NARUFS_SQLITE_FAIL_SYNC", "1").env("NARUFS_SQLITE_PIECES", "8");
     let update = ["main", "b", "other"].map(|name| format!("UPDATE {name}.t SET b = zeroblob(2999);"));
@@ -231,7 +220,7 @@ fn a_commit_that_failed_beside_a_log_elsewhere_leaves_no_super_journal() {
              BEGIN; {} COMMIT;\nSELECT sum(length(b)) FROM main.t;",
             place.uri("a.db"),
             place.uri("b.db"),
-            beside(&place).display(),
+            place.beside().display(),
             update.concat()
         ),
     );
@@ -243,7 +232,7 @@ fn a_commit_that_failed_beside_a_log_elsewhere_leaves_no_super_journal() {
     assert!(left.is_empty(), "{left:?}: {said:?}");
     fs.close().expect("it is whole");
     // What has a log was committed before, by itself.
-    assert_eq!(outside(&place, SEEN).out, "16|47984|136\nok\n");
+    assert_eq!(place.outside(SEEN).out, "16|47984|136\nok\n");
     for name in ["a.db", "b.db"] {
         assert_eq!(place.sql(name, SEEN), "16|48000|136\nok", "{name}");
     }
@@ -256,13 +245,13 @@ fn what_a_file_of_the_system_begins_leaves_each_database_whole_whichever_is_open
         BEGIN; UPDATE main.t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2999); COMMIT;";
     let made = Place::of_size("24M");
     made.sql("b.db", &rows(16));
-    assert!(outside(&made, &rows(16)).status.success());
+    assert!(made.outside(&rows(16)).status.success());
     let run = |dies_at: usize| {
         let place = made.copied("image");
-        std::fs::copy(beside(&made), beside(&place)).expect("room");
+        std::fs::copy(made.beside(), place.beside()).expect("room");
         let mut shell = place.shell();
         shell.env("NARUFS_SQLITE_PIECES", "8").env("NARUFS_SQLITE_DIE_AT", dies_at.to_string());
-        let (a, b) = (beside(&place), place.uri("b.db"));
+        let (a, b) = (place.beside(), place.uri("b.db"));
         let said = said(shell, &format!(".open {}\nATTACH '{b}' AS other;\n{BOTH}", a.display()));
         let dead = said.status.signal().is_some();
         assert!(dead || said.status.success(), "{said:?}");
@@ -280,10 +269,10 @@ fn what_a_file_of_the_system_begins_leaves_each_database_whole_whichever_is_open
     for dies_at in alive.saturating_sub(30)..=alive {
         for a_first in [true, false] {
             let (place, dead) = run(dies_at);
-            let before = a_first.then(|| outside(&place, SEEN));
+            let before = a_first.then(|| place.outside(SEEN));
             let is_hot = has_journal(&place);
             let b = place.run(&format!(".open {}\n{SEEN}", place.uri("b.db")));
-            let a = before.unwrap_or_else(|| outside(&place, SEEN));
+            let a = before.unwrap_or_else(|| place.outside(SEEN));
             assert!(whole(&a.out) && whole(&b.out), "cut at {dies_at}: {a:?} {b:?}");
             // Pages may have gone home, or not: they are undone by what there is.
             assert_eq!(b.err.contains("recovered"), is_hot, "cut at {dies_at}: {b:?}");
@@ -300,14 +289,14 @@ fn what_a_file_of_the_system_begins_and_has_no_room_is_rolled_back() {
     for last in [400_000, 100_000, 40_000] {
         let place = Place::of_size("32M");
         place.sql("b.db", &rows(1000));
-        assert!(outside(&place, &rows(16)).status.success());
+        assert!(place.outside(&rows(16)).status.success());
         let mut shell = Talk::with(&place, "NARUFS_SQLITE_PIECES=200");
         shell.ask(&format!(
             ".bail off\n.open {}\nATTACH '{}' AS other; PRAGMA other.cache_size=5;
              BEGIN; UPDATE main.t SET b = 1; UPDATE other.t SET b = zeroblob(2999) WHERE a < 400;
              WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 150)
              INSERT INTO other.t(b) SELECT zeroblob(3000) FROM n;",
-            beside(&place).display(),
+            place.beside().display(),
             place.uri("b.db")
         ));
         let mut fill = format!(
@@ -322,7 +311,7 @@ fn what_a_file_of_the_system_begins_and_has_no_room_is_rolled_back() {
         let said = shell.ask(".connection 0\nCOMMIT;");
         assert!(said.contains("full"), "{last}: {said}");
         drop(shell);
-        assert_eq!(outside(&place, SEEN).out, "16|48000|136\nok\n", "{last}");
+        assert_eq!(place.outside(SEEN).out, "16|48000|136\nok\n", "{last}");
         assert_eq!(place.sql("b.db", SEEN), "1000|3000000|500500\nok", "{last}");
     }
 }
@@ -334,12 +323,12 @@ fn what_a_file_of_the_system_begins_and_nobody_syncs_is_refused_where_it_has_no_
     for name in ["b.db", "c.db"] {
         place.sql(name, &rows(16));
     }
-    assert!(outside(&place, &rows(16)).status.success());
+    assert!(place.outside(&rows(16)).status.success());
     let mut shell = Talk::with(&place, "NARUFS_SQLITE_PIECES=200");
     shell.ask(&format!(
         ".bail off\n.open {}\nATTACH '{}' AS b; ATTACH '{}' AS c; PRAGMA c.synchronous=off;
          BEGIN; UPDATE main.t SET b = 1; UPDATE b.t SET b = zeroblob(2999); INSERT INTO c.t(b) VALUES(zeroblob(400000));",
-        beside(&place).display(),
+        place.beside().display(),
         place.uri("b.db"),
         place.uri("c.db")
     ));
@@ -361,7 +350,7 @@ fn what_a_file_of_the_system_begins_and_nobody_syncs_is_refused_where_it_has_no_
     );
     assert_eq!(said, "");
     drop(shell);
-    assert_eq!(outside(&place, SEEN).out, "16|16|136\nok\n");
+    assert_eq!(place.outside(SEEN).out, "16|16|136\nok\n");
     for name in ["b.db", "c.db"] {
         assert_eq!(place.sql(name, SEEN), "16|47984|136\nok", "{name}");
     }

@@ -4,7 +4,6 @@
 mod shell;
 
 use shell::{Place, Said, said};
-use std::path::PathBuf;
 
 const SEEN: &str = "SELECT count(*), sum(length(b)), sum(a) FROM t; PRAGMA integrity_check;";
 
@@ -19,18 +18,8 @@ const REFUSED: &str = "it undoes what is committed, and cannot be written to: it
 fn made() -> Place {
     let place = Place::of_size("24M");
     place.sql("b.db", ROWS);
-    assert!(outside(&place, ROWS).status.success());
+    assert!(place.outside(ROWS).status.success());
     place
-}
-
-/// The file of the system.
-fn beside(place: &Place) -> PathBuf {
-    place.image.with_file_name("beside.db")
-}
-
-/// Runs SQL on that alone.
-fn outside(place: &Place, sql: &str) -> Said {
-    place.run(&format!(".open {}\n{sql}", beside(place).display()))
 }
 
 /// Commits both with a journal that is a file, and goes on; so many attempts to end one fail, from the first on.
@@ -44,7 +33,7 @@ fn committed(place: &Place, settings: &str, fail: usize, then: &str) -> Said {
             ".bail off\n.open {}\nATTACH '{}' AS other; PRAGMA other.cache_size=4; {settings}
              BEGIN; UPDATE main.t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2999); COMMIT;
              SELECT 'committed';\n{then}",
-            beside(place).display(),
+            place.beside().display(),
             place.uri("b.db")
         ),
     );
@@ -56,7 +45,7 @@ fn committed(place: &Place, settings: &str, fail: usize, then: &str) -> Said {
 fn is_there(place: &Place, inside: &str, why: &str) {
     let b = place.run(&format!(".open {}\n{SEEN}", place.uri("b.db")));
     assert_eq!(b.out, format!("{inside}\nok\n"), "{why}: {b:?}");
-    assert_eq!(outside(place, SEEN).out, "16|47984|136\nok\n", "{why}");
+    assert_eq!(place.outside(SEEN).out, "16|47984|136\nok\n", "{why}");
 }
 
 #[test]

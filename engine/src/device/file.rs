@@ -276,10 +276,9 @@ impl ImageFile {
         }
         let longer = if sparse { self.lengthen(blocks) } else { self.reserve(blocks) };
         if let Err(e) = longer.and_then(|()| flush()) {
-            if blocks <= old {
-                return Err(e);
-            }
-            if let Err(left) = rustix::fs::ftruncate(&self.file, old * BLOCK_SIZE as u64) {
+            if blocks > old
+                && let Err(left) = rustix::fs::ftruncate(&self.file, old * BLOCK_SIZE as u64)
+            {
                 tracing::warn!(path = %self.path.display(), error = %left, "the image keeps the length it could not use");
             }
             return Err(e);

@@ -73,6 +73,16 @@ impl Place {
         said(self.shell(), sql)
     }
 
+    /// A database of the system that lies beside the image.
+    pub fn beside(&self) -> PathBuf {
+        self.image.with_file_name("beside.db")
+    }
+
+    /// Runs SQL on that alone.
+    pub fn outside(&self, sql: &str) -> Said {
+        self.run(&format!(".open {}\n{sql}", self.beside().display()))
+    }
+
     /// Runs SQL on a database of the image; what it says.
     pub fn sql(&self, name: &str, sql: &str) -> String {
         let said = self.run(&format!(".open {}\n{sql}", self.uri(name)));

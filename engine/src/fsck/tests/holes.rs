@@ -2,31 +2,16 @@
 
 use super::*;
 use crate::format::Nid;
-use resumed::first_two_free;
-use trees::{empty, names_in, with_leaves, with_leaves_in};
-
-/// Nothing is free but these blocks.
-pub(super) fn leave_free(tool: &tool::Tool<'_>, blocks: &[u64]) {
-    let bitmap = tool.image.sb.groups_start.get();
-    tool.edit(bitmap, BlockKind::Bitmap, |bytes| {
-        bytes[BLOCK_HEADER_SIZE..].fill(0xff);
-        for at in blocks.iter().map(|block| (block - bitmap) as usize) {
-            bytes[BLOCK_HEADER_SIZE + at / 8] &= !(1 << (at % 8));
-        }
-    });
-}
+use trees::{empty, made_with_a_tree, names_in, with_leaves, with_leaves_in};
 
 /// What lies behind it in its chain comes back with a bucket, marked or not.
 #[test]
 fn no_file_gets_a_block_that_a_lost_bucket_leads_to() {
     let expected = tool::names(&made(), made().dir);
-    let made = made();
-    let mut bucket = 0;
-    made.damage(|tool| bucket = tool.buckets(made.dir)[0]);
-    let (_, leaves) = with_leaves(&made, made.dir);
+    let (made, bucket, leaves) = made_with_a_tree();
     let mut further = 0;
     made.damage(|tool| {
-        further = first_two_free(tool);
+        further = tool.first_two_free();
         let bytes = tool.image.read(bucket).expect("memory");
         tool.image.put(further, BlockKind::Bucket, bytes).expect("memory");
         tool.edit(bucket, BlockKind::Bucket, |bytes| {
@@ -41,7 +26,7 @@ fn no_file_gets_a_block_that_a_lost_bucket_leads_to() {
         tool.smash(leaves[0], 100);
         let middle = tool.root(made.plain)[0].block + 1;
         tool.edit_run(made.marked, |run| run.block = middle);
-        leave_free(tool, &[further, further + 1]);
+        tool.leave_free(&[further, further + 1]);
     });
     let report = made.repair();
     assert_eq!(report.status(), 1, "{:#?}", report.issues);
@@ -122,8 +107,8 @@ fn a_directory_is_not_cut_off_for_want_of_what_another_could_not_use() {
             tool.image.put_raw(block, IoBuf::zeroed(4096)).expect("memory");
         }
         both.iter().for_each(|(_, leaves)| tool.smash(leaves[0], 100));
-        let free = first_two_free(tool);
-        leave_free(tool, &[free]);
+        let free = tool.first_two_free();
+        tool.leave_free(&[free]);
     });
     let report = made.repair();
     assert_eq!(report.of(IssueKind::DirBuckets).count(), 2, "{:#?}", report.issues);

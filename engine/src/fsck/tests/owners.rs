@@ -120,13 +120,7 @@ fn what_a_file_gets_a_copy_of_is_put_into_no_block_that_the_repair_writes() {
         let middle = tool.root(made.plain)[0].block + 1;
         tool.edit_run(made.marked, |run| run.block = middle);
         // Nothing is free but that block, and one more.
-        let bitmap = tool.image.sb.groups_start.get();
-        tool.edit(bitmap, BlockKind::Bitmap, |bytes| {
-            bytes[BLOCK_HEADER_SIZE..].fill(0xff);
-            for at in [garbage, free].map(|block| (block - bitmap) as usize) {
-                bytes[BLOCK_HEADER_SIZE + at / 8] &= !(1 << (at % 8));
-            }
-        });
+        tool.leave_free(&[garbage, free]);
     });
     let report = made.repair();
     assert_eq!(report.status(), 1, "{:#?}", report.issues);

@@ -104,14 +104,6 @@ fn names_that_move_to_their_buckets_are_lost_at_no_write() {
     assert!(interruptions > 10, "{interruptions}");
 }
 
-/// The first two free blocks in a row: there is one group.
-pub(super) fn first_two_free(tool: &tool::Tool<'_>) -> u64 {
-    let first = tool.image.sb.groups_start.get();
-    let bytes = tool.image.get(first, BlockKind::Bitmap).expect("sound");
-    let free = |block: u64| !state::is_marked(&bytes, block - first);
-    (first + 1..tool.image.sb.blocks.get()).find(|block| free(*block) && free(*block + 1)).expect("room")
-}
-
 /// Two buckets have each other's entries, and a file, whose inode goes home after one of them, seems to have the block before
 /// its own two: these are the first that will be free once it is given others. Perhaps the marks are lost.
 struct Contested {
@@ -128,28 +120,24 @@ impl Contested {
                 (0..300).map(|n| tool.named(dir, format!("a file with a longer name {n}").as_bytes()));
             file = files.max_by_key(|nid| tool.place(*nid)).expect("many");
             assert!(tool.place(file).0 > tool.buckets(dir)[0]);
-            row = first_two_free(tool);
-            let bitmap = tool.image.sb.groups_start.get();
+            row = tool.first_two_free();
             for (block, byte) in (row..).zip([8, 9]) {
                 tool.image.put_raw(block, IoBuf::from_slice(&[byte; 4096])).expect("memory");
-                let at = (block - bitmap) as usize;
-                tool.edit(bitmap, BlockKind::Bitmap, |bytes| {
-                    bytes[BLOCK_HEADER_SIZE + at / 8] |= 1 << (at % 8);
-                });
             }
+            tool.mark(&[row, row + 1]);
             let run = Run { logical: 0, len: 3, block: row - 1, unwritten: false };
             tool.edit_inode(file, |inode| {
                 inode.inline[..EXTENT_ENTRY_SIZE].copy_from_slice(encode(&run).as_bytes());
                 (inode.extent_depth, inode.extent_count) = (0, 1);
             });
             if marks_lost {
-                tool.smash(bitmap, 77);
+                tool.smash(tool.image.sb.groups_start.get(), 77);
             }
         });
         let whole = damaged.over(damaged.device.clone());
         assert_eq!(whole.repair().status(), 1);
         whole.damage(|tool| {
-            assert_eq!(first_two_free(tool), row);
+            assert_eq!(tool.first_two_free(), row);
             assert_ne!(tool.buckets(file)[0], row - 1);
         });
         let contested = Contested { damaged, file };

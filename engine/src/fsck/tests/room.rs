@@ -141,8 +141,8 @@ fn a_tree_for_which_there_is_too_little_room_takes_none() {
     let made = made();
     let mut free = 0;
     made.damage(|tool| {
-        free = resumed::first_two_free(tool);
-        holes::leave_free(tool, &[free]);
+        free = tool.first_two_free();
+        tool.leave_free(&[free]);
     });
     let sb = superblock::read(&*made.device).expect("an image");
     let mut image = Image::new(Arc::new(Overlay::new(made.device.clone(), 512)), sb);

@@ -12,6 +12,7 @@ use crate::format::{
     NatEntry, NatIndexEntry, Nid, ROOT_NID, nat_place,
 };
 use crate::fsck::image::{Image, word};
+use crate::fsck::state::is_marked;
 use crate::fsck::{Options, Report, check};
 use crate::journal::ring_bytes;
 use crate::lane;
@@ -163,6 +164,36 @@ impl Tool<'_> {
         let mut buf = self.image.read(block).expect("memory");
         buf[at] ^= 0x5a;
         self.image.put_raw(block, buf).expect("memory");
+    }
+
+    /// Changes the marks of blocks: there is one group.
+    fn edit_marks(&self, blocks: &[u64], f: impl Fn(&mut u8, u8)) {
+        let bitmap = self.image.sb.groups_start.get();
+        self.edit(bitmap, BlockKind::Bitmap, |bytes| {
+            for at in blocks.iter().map(|block| (block - bitmap) as usize) {
+                f(&mut bytes[BLOCK_HEADER_SIZE + at / 8], 1 << (at % 8));
+            }
+        });
+    }
+
+    /// Marks blocks as in use.
+    pub fn mark(&self, blocks: &[u64]) {
+        self.edit_marks(blocks, |byte, bit| *byte |= bit);
+    }
+
+    /// Nothing is free but these blocks.
+    pub fn leave_free(&self, blocks: &[u64]) {
+        let bitmap = self.image.sb.groups_start.get();
+        self.edit(bitmap, BlockKind::Bitmap, |bytes| bytes[BLOCK_HEADER_SIZE..].fill(0xff));
+        self.edit_marks(blocks, |byte, bit| *byte &= !bit);
+    }
+
+    /// The first two free blocks in a row: there is one group.
+    pub fn first_two_free(&self) -> u64 {
+        let first = self.image.sb.groups_start.get();
+        let bytes = self.image.get(first, BlockKind::Bitmap).expect("sound");
+        let free = |block: u64| !is_marked(&bytes, block - first);
+        (first + 1..self.image.sb.blocks.get()).find(|block| free(*block) && free(*block + 1)).expect("room")
     }
 
     /// The NAT block of a nid and the offset of its entry.

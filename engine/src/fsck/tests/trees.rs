@@ -106,6 +106,15 @@ pub(super) fn with_leaves(made: &Made, dir: Nid) -> (u32, [u64; 2]) {
     with_leaves_in(made, dir, [blocks - 3, blocks - 5])
 }
 
+/// An image whose directory has such a tree; the block of its first bucket, and those of the leaves.
+pub(super) fn made_with_a_tree() -> (Made, u64, [u64; 2]) {
+    let made = made();
+    let mut bucket = 0;
+    made.damage(|tool| bucket = tool.buckets(made.dir)[0]);
+    let (_, leaves) = with_leaves(&made, made.dir);
+    (made, bucket, leaves)
+}
+
 /// Puts the leaves into free blocks.
 pub(super) fn with_leaves_in(made: &Made, dir: Nid, leaves: [u64; 2]) -> (u32, [u64; 2]) {
     use crate::extent::{Run, encode};
@@ -204,10 +213,7 @@ fn what_gives_a_directory_its_buckets_back_may_be_interrupted_at_any_write() {
 fn a_directory_keeps_the_names_in_all_buckets_where_the_marks_are_lost_too() {
     let expected = tool::names(&made(), made().dir);
     for old in [false, true] {
-        let made = made();
-        let mut bucket = 0;
-        made.damage(|tool| bucket = tool.buckets(made.dir)[0]);
-        let (_, leaves) = with_leaves(&made, made.dir);
+        let (made, bucket, leaves) = made_with_a_tree();
         made.damage(|tool| {
             tool.smash(leaves[0], 100);
             tool.smash(tool.image.sb.groups_start.get(), 77);
@@ -244,19 +250,14 @@ pub(super) fn empty(bytes: &mut [u8]) {
 #[test]
 fn of_two_blocks_of_a_bucket_that_was_lost_each_keeps_its_names() {
     let expected = tool::names(&made(), made().dir);
-    let made = made();
-    let mut bucket = 0;
-    made.damage(|tool| bucket = tool.buckets(made.dir)[0]);
-    let (_, leaves) = with_leaves(&made, made.dir);
+    let (made, bucket, leaves) = made_with_a_tree();
     made.damage(|tool| {
         tool.smash(leaves[0], 100);
         let further = tool.image.sb.blocks.get() - 7;
         let bytes = tool.image.read(bucket).expect("memory");
         tool.image.put(further, BlockKind::Bucket, bytes).expect("memory");
         tool.edit(bucket, BlockKind::Bucket, empty);
-        let bitmap = tool.image.sb.groups_start.get();
-        let at = (further - bitmap) as usize;
-        tool.edit(bitmap, BlockKind::Bitmap, |bytes| bytes[BLOCK_HEADER_SIZE + at / 8] |= 1 << (at % 8));
+        tool.mark(&[further]);
     });
     let report = made.repair();
     assert_eq!(report.status(), 1, "{:#?}", report.issues);
