@@ -2,10 +2,16 @@
 //!
 //! The request buffer is placed so that the data of a WRITE begins on a page boundary, and the reply buffer
 //! begins on one: the engine may hand both to a device.
+//!
+//! Invariant: whoever reads from the device has a buffer for the largest request, all of which is in memory where it is to
+//! be. Where more requests sleep than [`IDLE_SPARES`], those that are small lie in buffers of their own size, and whoever
+//! reads next has that buffer.
 
+use super::buffers::{Kept, Placed};
 use super::ending::Ending;
+use super::lane::IDLE_SPARES;
 use super::latency::Latencies;
-use super::{Channel, Port};
+use super::{Channel, Port, has_buffer};
 use crate::sys::{self, Stay};
 use crate::wire::{InHeader, OutHeader, RequestParts, WriteIn};
 use narufs_engine::fork::KeptFromChildren;
@@ -15,13 +21,19 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 const PAGE: usize = 4096;
 
 /// Room for a request's header and arguments beside the data of a WRITE: names of two directory entries,
 /// extended attributes' names, and extensions.
 const ARGUMENTS: usize = 2 * PAGE;
+
+/// What a request may carry to be moved out of the way, in bytes.
+const SMALL: usize = 64 * 1024;
+
+/// What comes before the data of a WRITE, in bytes.
+const BEFORE_DATA: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 /// Parts of a message at most, its header included.
 const MOST_PARTS: usize = 8;
@@ -43,6 +55,9 @@ pub struct DevicePort {
     /// What ends it where the kernel might not.
     ending: Option<Arc<Ending>>,
     latencies: Arc<Latencies>,
+    /// For the threads that will read next.
+    requests: Kept,
+    replies: Kept,
 }
 
 impl DevicePort {
@@ -60,6 +75,8 @@ impl DevicePort {
             is_pinned: false,
             ending: None,
             latencies: Arc::default(),
+            requests: Kept::default(),
+            replies: Kept::default(),
         }
     }
 
@@ -70,7 +87,7 @@ impl DevicePort {
 
     /// The same port, whose buffers are in memory before they are used.
     pub fn pinned(self) -> DevicePort {
-        DevicePort { is_pinned: true, ..self }
+        DevicePort { is_pinned: true, requests: Kept::default(), replies: Kept::default(), ..self }
     }
 
     /// The same port over a descriptor that another process has read from, and nobody else does now. Whether that process
@@ -108,13 +125,35 @@ impl DevicePort {
         Ok(())
     }
 
+    /// Room for the largest request.
+    fn request_buffer(&self) -> Placed {
+        let mut buffer = Placed::new(self.largest + ARGUMENTS, BEFORE_DATA);
+        if self.is_pinned {
+            // A kill while the kernel copies into a page that is not there fails the call of whoever waits.
+            buffer.pin(Stay::Whole);
+        }
+        buffer
+    }
+
+    /// Room for the largest reply.
+    fn reply_buffer(&self) -> Placed {
+        let mut buffer = Placed::new(self.largest, 0);
+        if self.is_pinned {
+            // Of a reply that is just written all pages are there, unless they are taken away.
+            buffer.pin(Stay::OnceUsed);
+        }
+        buffer
+    }
+
     fn has_ended(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.has_come())
     }
 
     /// One read: `None` if it has to be made again.
     fn read(&self, slot: &mut DeviceSlot) -> io::Result<Option<bool>> {
-        match rustix::io::read(&self.fd, slot.request.bytes()) {
+        slot.moved = None;
+        let request = slot.request.get_or_insert_with(|| self.requests.take(|| self.request_buffer()));
+        match rustix::io::read(&self.fd, request.bytes()) {
             Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Some(false)),
             Ok(received) => {
                 slot.received = received;
@@ -159,30 +198,34 @@ impl Channel for DevicePort {
     }
 }
 
-/// A thread's buffers.
+/// A thread's buffers, while it has any.
 pub struct DeviceSlot {
-    request: Placed,
+    request: Option<Placed>,
     received: usize,
-    reply: Placed,
+    /// Where the request lies if it is not in `request` any more.
+    moved: Option<Placed>,
+    reply: Option<Placed>,
+}
+
+impl DeviceSlot {
+    fn request(&mut self) -> &[u8] {
+        match self.moved.as_mut().or(self.request.as_mut()) {
+            Some(buffer) => &buffer.bytes()[..self.received],
+            None => &[],
+        }
+    }
+
+    /// Whether the reply to the request is built in a buffer.
+    fn has_buffer(&mut self) -> bool {
+        InHeader::read_from_prefix(self.request()).is_ok_and(|(header, _)| has_buffer(header.opcode))
+    }
 }
 
 impl Port for DevicePort {
     type Slot = DeviceSlot;
 
     fn slot(&self) -> DeviceSlot {
-        let before_data = size_of::<InHeader>() + size_of::<WriteIn>();
-        let mut slot = DeviceSlot {
-            request: Placed::new(self.largest + ARGUMENTS, before_data),
-            received: 0,
-            reply: Placed::new(self.largest, 0),
-        };
-        if self.is_pinned {
-            // A kill while the kernel copies into, or out of, a page that is not there fails the call of whoever waits.
-            // Of a reply that is just written all pages are, unless they are taken away.
-            slot.request.pin(Stay::Whole);
-            slot.reply.pin(Stay::OnceUsed);
-        }
-        slot
+        DeviceSlot { request: None, received: 0, moved: None, reply: None }
     }
 
     fn receive(&self, slot: &mut DeviceSlot) -> io::Result<bool> {
@@ -217,63 +260,53 @@ impl Port for DevicePort {
         }
     }
 
-    fn open<'s>(&'s self, slot: &'s mut DeviceSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
-        (RequestParts::whole(&slot.request.bytes()[..slot.received]), slot.reply.bytes())
-    }
-}
-
-/// Bytes of which the one at a given distance lies on a page boundary.
-struct Placed {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-    is_pinned: bool,
-}
-
-impl Placed {
-    fn new(len: usize, before_boundary: usize) -> Self {
-        // Zeroed memory of this size comes from the kernel page by page when it is first used.
-        let memory = vec![0u8; len + PAGE];
-        let address = memory.as_ptr().addr() + before_boundary;
-        Placed { start: address.next_multiple_of(PAGE) - address, memory, len, is_pinned: false }
-    }
-
-    fn pin(&mut self, stay: Stay) {
-        self.is_pinned = true;
-        if let Err(e) = sys::pin(self.bytes(), stay) {
-            tracing::debug!("a buffer is not locked in memory: {e}");
+    fn settle(&self, slot: &mut DeviceSlot, asleep: usize) {
+        if asleep <= IDLE_SPARES {
+            return;
         }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..][..self.len]
-    }
-}
-
-impl Drop for Placed {
-    fn drop(&mut self) {
-        // The heap cannot give back what is locked, nor is what lies there next to be.
-        if self.is_pinned
-            && let Err(e) = sys::pin(self.bytes(), Stay::No)
+        if !slot.has_buffer()
+            && let Some(reply) = slot.reply.take()
         {
-            tracing::debug!("a buffer stays locked in memory: {e}");
+            self.replies.give(reply, IDLE_SPARES);
         }
+        if slot.received <= SMALL + ARGUMENTS
+            && let Some(mut request) = slot.request.take()
+        {
+            let mut moved = Placed::new(slot.received, BEFORE_DATA);
+            moved.bytes().copy_from_slice(&request.bytes()[..slot.received]);
+            slot.moved = Some(moved);
+            self.requests.give(request, IDLE_SPARES);
+        }
+    }
+
+    fn rest(&self, slot: &mut DeviceSlot) {
+        slot.moved = None;
+        if let Some(request) = slot.request.take() {
+            self.requests.give(request, IDLE_SPARES);
+        }
+        if let Some(reply) = slot.reply.take() {
+            self.replies.give(reply, IDLE_SPARES);
+        }
+    }
+
+    fn open<'s>(&'s self, slot: &'s mut DeviceSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
+        if slot.reply.is_none() && slot.has_buffer() {
+            slot.reply = Some(self.replies.take(|| self.reply_buffer()));
+        }
+        let DeviceSlot { request, received, moved, reply } = slot;
+        let request = match moved.as_mut().or(request.as_mut()) {
+            Some(buffer) => RequestParts::whole(&buffer.bytes()[..*received]),
+            None => None,
+        };
+        (request, reply.as_mut().map_or(&mut [], Placed::bytes))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn data_of_a_write_begins_on_a_page() {
-        for before in [0, 80, PAGE - 1, PAGE, PAGE + 1] {
-            let mut placed = Placed::new(3 * PAGE, before);
-            let bytes = placed.bytes();
-            assert_eq!(bytes.len(), 3 * PAGE);
-            assert_eq!(bytes[before..].as_ptr().addr() % PAGE, 0);
-        }
-    }
+    use crate::wire::Opcode;
+    use zerocopy::FromZeros;
 
     #[test]
     fn a_message_is_one_write_with_its_length() {
@@ -284,6 +317,53 @@ mod tests {
         assert_eq!(rustix::io::read(&reader, &mut got).expect("the message"), 21);
         assert_eq!(&got[..16], OutHeader { len: 21, error: -libc::ENOENT, unique: 9 }.as_bytes());
         assert_eq!(&got[16..21], b"abcde");
+    }
+
+    /// A WRITE of so many bytes, each `byte`.
+    fn write_of(len: usize, byte: u8) -> Vec<u8> {
+        let mut request = vec![byte; BEFORE_DATA + len];
+        let header =
+            InHeader { len: request.len() as u32, opcode: Opcode::Write as u32, ..InHeader::new_zeroed() };
+        request[..size_of::<InHeader>()].copy_from_slice(header.as_bytes());
+        request
+    }
+
+    #[test]
+    fn what_is_small_makes_room_for_the_next_reader_where_many_sleep() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let port = DevicePort::new(reader, 1 << 20);
+        let mut slots = [port.slot(), port.slot()];
+        let request = write_of(PAGE, 7);
+        rustix::io::write(&writer, &request).expect("room in the pipe");
+        assert!(port.receive(&mut slots[0]).expect("bytes"));
+        let read_into = slots[0].request().as_ptr();
+        port.settle(&mut slots[0], IDLE_SPARES);
+        assert_eq!(slots[0].request().as_ptr(), read_into, "few sleep");
+        port.settle(&mut slots[0], IDLE_SPARES + 1);
+        assert_eq!((slots[0].request(), port.requests.len()), (&request[..], 1));
+        assert_eq!(slots[0].request()[BEFORE_DATA..].as_ptr().addr() % PAGE, 0, "it can go to a device");
+        let (whole, reply) = port.open(&mut slots[0]);
+        assert!(whole.is_some() && reply.is_empty(), "only reads are answered from a buffer");
+        rustix::io::write(&writer, &request).expect("room in the pipe");
+        assert!(port.receive(&mut slots[1]).expect("bytes"));
+        assert_eq!((slots[1].request().as_ptr(), port.requests.len()), (read_into, 0));
+        // Both are over.
+        slots.iter_mut().for_each(|slot| port.rest(slot));
+        assert_eq!(port.requests.len(), 1);
+        assert!(slots[0].request().is_empty());
+    }
+
+    #[test]
+    fn what_is_large_stays_where_it_is() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        rustix::pipe::fcntl_setpipe_size(&writer, 1 << 20).expect("a large pipe");
+        let port = DevicePort::new(reader, 1 << 20);
+        let mut slot = port.slot();
+        rustix::io::write(&writer, &write_of(SMALL + ARGUMENTS, 7)).expect("room in the pipe");
+        assert!(port.receive(&mut slot).expect("bytes"));
+        let read_into = slot.request().as_ptr();
+        port.settle(&mut slot, 100);
+        assert_eq!((slot.request().as_ptr(), port.requests.len()), (read_into, 0));
     }
 
     #[test]

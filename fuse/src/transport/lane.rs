@@ -26,6 +26,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Spares that are kept asleep; further ones end, where the port lets them.
 pub const IDLE_SPARES: usize = 3;
@@ -61,6 +62,9 @@ struct Shared<P: Port> {
     port: Arc<P>,
     service: Arc<dyn Service>,
     state: Mutex<State>,
+    /// Threads that have given the role away and have not finished their request. Relaxed is enough: it says how much memory
+    /// is to be saved, and nothing more.
+    asleep: AtomicUsize,
     /// The role is free, or all is over.
     wake: Condvar,
     /// The last thread has ended.
@@ -80,8 +84,8 @@ impl<P: Port + Send + Sync> Lane<P> {
     pub fn start(port: Arc<P>, service: Arc<dyn Service>, mut config: LaneConfig) -> std::io::Result<Self> {
         let held = config.held.take();
         let state = Mutex::new(State { role_free: true, over: false, idle: 0, threads: 1, held });
-        let shared =
-            Arc::new(Shared { config, port, service, state, wake: Condvar::new(), ended: Condvar::new() });
+        let (asleep, wake, ended) = (AtomicUsize::new(0), Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { config, port, service, state, asleep, wake, ended });
         Shared::spawn(&shared)?;
         Ok(Lane { shared })
     }
@@ -153,6 +157,8 @@ impl<P: Port + Send + Sync> Shared<P> {
                     }
                 }
             }
+            shared.port.rest(&mut slot);
+            shared.asleep.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -173,6 +179,7 @@ impl<P: Port + Send + Sync> Shared<P> {
     }
 
     fn serve(&self, channel: &Arc<dyn Channel>, slot: &mut P::Slot, notes: &mut Notes) {
+        self.port.settle(slot, self.asleep.load(Ordering::Relaxed));
         let (request, buffer) = self.port.open(slot);
         let Some((request, header)) = request.and_then(|r| Some((r, r.header()?))) else {
             tracing::error!("a request is shorter than it says; it is dropped");
@@ -216,6 +223,7 @@ impl<P: Port + Send + Sync> Shared<P> {
 
     /// Gives the role away, since this thread is about to sleep.
     fn hand_over(shared: &Arc<Self>) {
+        shared.asleep.fetch_add(1, Ordering::Relaxed);
         let mut state = shared.state.lock();
         state.role_free = true;
         // A spare that was woken but has not run yet still counts as idle; it will see that the role is free.

@@ -2,7 +2,7 @@
 //!
 //! [`Port`] is the seam: one core's way to the kernel. [`device`] is the port over `/dev/fuse`, [`uring`] the one
 //! over io_uring, and nothing above them differs. [`lane`] runs the threads of one core, whatever the port.
-//! [`reply`] makes sure that each request is answered exactly once. [`focus`] decides which lanes read where they
+//! `buffers` are where requests lie, and [`reply`] makes sure that each request is answered exactly once. [`focus`] decides which lanes read where they
 //! share a queue, [`beside`] on which side of a lone client it is served faster, and [`awake`] keeps idle cores from
 //! halting meanwhile. [`latency`] measures how long requests take, and [`ending`] ends it all where the kernel does not.
 //!
@@ -13,6 +13,7 @@
 
 pub mod awake;
 pub mod beside;
+mod buffers;
 pub mod device;
 pub mod ending;
 pub mod focus;
@@ -24,7 +25,7 @@ pub mod uring;
 pub use lane::{Lane, LaneConfig};
 pub use reply::{Reply, ReplyHandle};
 
-use crate::wire::RequestParts;
+use crate::wire::{Opcode, RequestParts};
 use latency::Latencies;
 use std::io;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub trait Channel: Send + Sync {
 
 /// One core's way to the kernel.
 pub trait Port: Channel + 'static {
-    /// Where one request lies, and its reply is built. Each thread has one.
+    /// What one request lies in, and its reply is built in. Each thread has one.
     type Slot;
 
     /// Makes a slot.
@@ -72,6 +73,12 @@ pub trait Port: Channel + 'static {
         self.receive(slot).map(Some)
     }
 
+    /// The request received last is about to be served, while so many sleep: it may be moved, to take no more than it is.
+    fn settle(&self, _: &mut Self::Slot, _asleep: usize) {}
+
+    /// The thread of this slot has been replaced as the reader, and its request is over.
+    fn rest(&self, _: &mut Self::Slot) {}
+
     /// Whether the thread of this slot must not end before the mount is gone.
     fn keeps(&self, _: &Self::Slot) -> bool {
         false
@@ -80,8 +87,13 @@ pub trait Port: Channel + 'static {
     /// Nobody receives any more.
     fn end(&self) {}
 
-    /// The request received last, if it is whole, and a buffer of at least the largest READ for its reply.
+    /// The request received last, if it is whole, and if [`has_buffer`] a buffer of at least the largest READ for its reply.
     fn open<'s>(&'s self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]);
+}
+
+/// Whether the reply to this operation is built in a buffer.
+pub fn has_buffer(opcode: u32) -> bool {
+    matches!(Opcode::from_number(opcode), Some(Opcode::Read | Opcode::Readdir | Opcode::Readdirplus))
 }
 
 /// What serves the requests.

@@ -9,6 +9,9 @@ use zerocopy::IntoBytes;
 struct QueuePort {
     requests: Mutex<Receiver<u64>>,
     replies: Sender<(u64, i32)>,
+    /// How many slept when the last request began, and how many threads have rested.
+    asleep: AtomicUsize,
+    rested: AtomicUsize,
 }
 
 impl Channel for QueuePort {
@@ -32,6 +35,14 @@ impl Port for QueuePort {
         let header = InHeader { len, opcode, unique, nodeid, uid, gid, pid, total_extlen, padding };
         slot.0 = header.as_bytes().to_vec();
         Ok(true)
+    }
+
+    fn settle(&self, _: &mut Self::Slot, asleep: usize) {
+        self.asleep.store(asleep, Ordering::Relaxed);
+    }
+
+    fn rest(&self, _: &mut Self::Slot) {
+        self.rested.fetch_add(1, Ordering::Relaxed);
     }
 
     fn open<'s>(&'s self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
@@ -79,7 +90,12 @@ fn rig_as(config: LaneConfig) -> Rig {
     let (requests, incoming) = channel();
     let (outgoing, replies) = channel();
     let sleeper = Arc::new(Sleeper { open: Mutex::new(false), opened: Condvar::new() });
-    let port = Arc::new(QueuePort { requests: Mutex::new(incoming), replies: outgoing });
+    let port = Arc::new(QueuePort {
+        requests: Mutex::new(incoming),
+        replies: outgoing,
+        asleep: AtomicUsize::new(0),
+        rested: AtomicUsize::new(0),
+    });
     let lane = Lane::start(port, sleeper.clone(), config).expect("a thread");
     Rig { lane, requests, replies, sleeper }
 }
@@ -121,6 +137,29 @@ fn requests_that_sleep_do_not_stall_those_that_follow() {
     }
     rig.ask(1);
     assert_eq!(rig.reply(), (1, 0));
+    rig.finish();
+}
+
+#[test]
+fn a_port_is_told_how_many_sleep_and_of_each_that_did() {
+    let rig = rig();
+    let asleep = |unique, status| {
+        rig.ask(unique);
+        assert_eq!(rig.reply(), (unique, status));
+        rig.lane.shared.port.asleep.load(Ordering::Relaxed)
+    };
+    assert_eq!(asleep(1, 0), 0);
+    (1..=10).for_each(|n| rig.ask(2 * n));
+    assert_eq!(asleep(3, 0), 10);
+    assert_eq!(asleep(13, -libc::EIO), 10);
+    rig.open();
+    (0..10).for_each(|_| assert_eq!(rig.reply().1, 0));
+    let rested = || rig.lane.shared.port.rested.load(Ordering::Relaxed);
+    while rested() < 10 || rig.lane.shared.asleep.load(Ordering::Relaxed) > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(asleep(5, 0), 0);
+    assert_eq!(rested(), 10);
     rig.finish();
 }
 

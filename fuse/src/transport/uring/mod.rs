@@ -35,7 +35,7 @@ pub(super) use offer::count_of;
 pub use offer::{can_be_had, enable, is_enabled, queues};
 
 use super::latency::Latencies;
-use super::{Channel, Port};
+use super::{Channel, Port, has_buffer};
 use crate::wire::{InHeader, Opcode, OutHeader, RequestParts};
 use io_uring::{IoUring, squeue};
 use memory::{DATA_LEN, FIRST, LEAST_ROOM, Memory};
@@ -351,10 +351,9 @@ impl Port for UringPort {
     }
 
     fn open<'s>(&'s self, slot: &'s mut UringSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
-        let reads = [Opcode::Read, Opcode::Readdir, Opcode::Readdirplus].map(|opcode| opcode as u32);
         let opcode = InHeader::read_from_bytes(&slot.header).expect("its size").opcode;
         let buffer: &mut [u8] =
-            if reads.contains(&opcode) { self.memory.data(slot.place, self.memory.room) } else { &mut [] };
+            if has_buffer(opcode) { self.memory.data(slot.place, self.memory.room) } else { &mut [] };
         let body: &[u8] = match slot.written {
             0 => &slot.body,
             written => self.memory.data(slot.place, written),
