@@ -70,10 +70,13 @@ impl Mounter {
 }
 
 /// Has a mount of ours at `dir` taken away by whoever may do that here. Where that is done already, what lies below it is
-/// another's: another mount of ours is told by its having a server, if a dead one can be asked.
-pub fn detach(dir: &Path, is_dead: bool) -> io::Result<()> {
+/// another's: another mount of ours is told by its having a server, if a dead one can be asked, and by its device, if it is
+/// known what was `below` before.
+pub fn detach(dir: &Path, is_dead: bool, below: Option<(u32, u32)>) -> io::Result<()> {
     let point = mount::place(dir)?;
-    let is_it = |entry: &mountinfo::Entry| entry.is_ours() && (!is_dead || mount::is_dead(&point));
+    let is_it = |entry: &mountinfo::Entry| {
+        entry.is_ours() && below != Some(entry.device) && (!is_dead || mount::is_dead(&point))
+    };
     let found = mountinfo::find(&point)?.filter(is_it);
     let Some(found) = found else { return Ok(()) };
     let Some(mounter) = Mounter::own() else {
@@ -125,6 +128,7 @@ fn answer(acting: &Acting<'_>, asker: &OwnedFd) -> io::Result<()> {
 mod tests {
     use super::*;
     use rustix::mount::{MountFlags, UnmountFlags};
+    use std::os::fd::AsRawFd;
 
     /// Of a first server that has failed its own mount may be gone already.
     #[test]
@@ -133,10 +137,32 @@ mod tests {
         let dir = tempfile::tempdir().expect("room");
         rustix::mount::mount("none", dir.path(), "tmpfs", MountFlags::empty(), None).expect("root may");
         scopeguard::defer!(rustix::mount::unmount(dir.path(), UnmountFlags::DETACH).expect("it is there"));
-        detach(dir.path(), true).expect("there is nothing to do");
+        detach(dir.path(), true, None).expect("there is nothing to do");
         let found = mountinfo::find(&mount::place(dir.path()).expect("it is there")).expect("readable");
         assert_eq!(found.expect("it is there").kind, "tmpfs");
         // Nor is the directory one in which nothing is mounted.
-        detach(&std::env::temp_dir(), true).expect("there is nothing to do");
+        detach(&std::env::temp_dir(), true, None).expect("there is nothing to do");
+    }
+
+    /// Where the kernel's control files are not mounted, no connection is known to be dead: what lies below may be asked for
+    /// nothing, and is one of ours as well.
+    #[test]
+    #[ignore = "needs root"]
+    fn another_mount_of_ours_below_one_that_is_gone_stays() {
+        let dir = tempfile::tempdir().expect("room");
+        let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").expect("FUSE");
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        let options = std::ffi::CString::new(options).expect("no zero");
+        rustix::mount::mount("none", dir.path(), "fuse.narufs", MountFlags::empty(), Some(&*options))
+            .expect("root may");
+        scopeguard::defer!({
+            let _ = rustix::mount::unmount(dir.path(), UnmountFlags::DETACH);
+        });
+        let point = mount::place(dir.path()).expect("it is there");
+        let below = mountinfo::find(&point).expect("readable").expect("it is there").device;
+        detach(dir.path(), false, Some(below)).expect("there is nothing to do");
+        assert_eq!(mountinfo::find(&point).expect("readable").map(|found| found.device), Some(below));
+        detach(dir.path(), false, None).expect("root may");
+        assert!(mountinfo::find(&point).expect("readable").is_none());
     }
 }

@@ -87,7 +87,7 @@ impl Supervisor {
 
     /// The mount has never worked.
     fn forget_mount(&mut self) {
-        take_away(std::mem::take(&mut self.kept), &self.dir);
+        take_away(std::mem::take(&mut self.kept), &self.dir, self.below);
     }
 
     /// Cuts off who uses the mount.
@@ -114,15 +114,16 @@ fn cut_off(kept: &BTreeMap<String, OwnedFd>) -> bool {
     }
 }
 
-/// Ends a mount of which this is kept, and takes it away if it is there still.
-pub(super) fn take_away(kept: BTreeMap<String, OwnedFd>, dir: &Path) {
+/// Ends a mount of which this is kept, and takes it away if it is there still: the device of what was there before, if that is
+/// known, is not its own.
+pub(super) fn take_away(kept: BTreeMap<String, OwnedFd>, dir: &Path, below: Option<(u32, u32)>) {
     if !kept.contains_key(DEVICE) {
         return;
     }
     let is_dead = cut_off(&kept);
     // Whose connection this is not known to have ended is not asked: it might never answer.
     drop(kept);
-    if let Err(e) = detach(dir, is_dead) {
+    if let Err(e) = detach(dir, is_dead, below) {
         tracing::debug!("{}: {e}", dir.display());
     }
 }

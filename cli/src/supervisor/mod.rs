@@ -38,6 +38,7 @@ use control::Control;
 use deaths::Deaths;
 use narufs_engine::takeover::now;
 use narufs_fuse::mount::process::protect_keeper;
+use narufs_fuse::mount::{mountinfo, place};
 use nix::sys::signal::{SigSet, Signal};
 use program::{Exit, Program, Running};
 use replace::Trial;
@@ -66,6 +67,8 @@ pub fn run(
     let signals = Signals::new().map_err(failed)?;
     let program = Program::own().map_err(failed)?;
     let is_stored = stored.is_some();
+    // Before the first server mounts anything.
+    let below = if is_stored { None } else { topmost(dir) };
     let (dir, arguments, kept) = match stored {
         Some(Stored { dir, arguments: as_mounted, kept }) => {
             if arguments != as_mounted {
@@ -84,6 +87,7 @@ pub fn run(
     let supervisor = Supervisor {
         path: program::own_name().map_err(failed)?,
         dir,
+        below,
         arguments,
         program,
         kept,
@@ -102,6 +106,12 @@ pub fn run(
     supervisor.keep(Some(ready))
 }
 
+/// The device of what is mounted there.
+fn topmost(dir: &Path) -> Option<(u32, u32)> {
+    let point = place(dir).ok()?;
+    mountinfo::find(&point).ok()?.map(|found| found.device)
+}
+
 fn open_control() -> Option<Control> {
     Control::open().inspect_err(|e| tracing::warn!("no other program can take over: {e}")).ok()
 }
@@ -117,6 +127,7 @@ pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
     let replace::Inherited { kept, server, control, state } = replace::Inherited::read().map_err(failed)?;
     let mut supervisor = Supervisor {
         dir: dir.to_owned(),
+        below: None,
         arguments,
         program: Program::own().map_err(failed)?,
         path: program::own_name().map_err(failed)?,
@@ -193,6 +204,8 @@ impl Signals {
 
 struct Supervisor {
     dir: PathBuf,
+    /// The device of what was mounted there before.
+    below: Option<(u32, u32)>,
     arguments: Vec<OsString>,
     program: Program,
     /// Its name when it began.

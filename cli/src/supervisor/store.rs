@@ -144,7 +144,7 @@ fn give_up(kept: BTreeMap<String, OwnedFd>, dir: &Path) {
     if kept.contains_key(DEVICE) {
         tracing::warn!("the service manager has not kept all of a mount, which is given up");
         // Who waits for an answer is to have one, and the place is to be free.
-        take_away(kept, dir);
+        take_away(kept, dir, None);
     }
     names.iter().map(String::as_str).chain(std::iter::once(ARGUMENTS)).for_each(forget);
 }
