@@ -7,9 +7,10 @@
 # debootstrap. ONLY=basics,options runs these parts alone. NARUFS is the program, target/release/narufs if not said. docs/TRUST.md says what is tried.
 #
 # Of `replay`: LOAD=files|sqlite|git|mail|postgres (files) works as two processes, of OPERATIONS (200) each, on each of
-# FILE_SYSTEMS (ext4-nobarrier ext4 narufs); narufs-nvdimm has its journal in persistent memory, and stands still at MOMENTS
-# (200), which are what is looked at. DURABILITY=power|window=TIME|process (power) is what narufs is mounted with. STATES
-# (4) random states are looked at between flushes, by SEED. RECORDS=DIRECTORY keeps the records there, as LOAD-FILE-SYSTEM.
+# FILE_SYSTEMS (ext4-nobarrier ext4 narufs); narufs-nvdimm has its journal in persistent memory (a device of that alone, or,
+# as narufs-nvdimm-ext4 and -xfs, on those with DAX), and stands still at MOMENTS (200), which are what is looked at.
+# DURABILITY=power|window=TIME|process (power) is what narufs is mounted with. STATES (4) random states are looked at between
+# flushes, by SEED. RECORDS=DIRECTORY keeps the records there, as LOAD-FILE-SYSTEM.
 source "$(dirname "$0")/../testing/machines/host.sh"
 
 # The disk of tests: the repository's tree, as far as tests read it, and their programs.
@@ -141,11 +142,15 @@ replay() { # VERSION
     tests
     for one in ${FILE_SYSTEMS:-ext4-nobarrier ext4 narufs}; do
         record "$1" "$one" || { failed+=("$one"); continue; }
-        replayed "$one" "$([[ $one == ext4-nobarrier ]] && echo 20 || echo "${STATES:-4}")"
         case $one in
-            narufs) replayed narufs-unflushed 20 ;;
-            narufs-nvdimm) replayed narufs-nvdimm-older 1 ;;
+            ext4-nobarrier) replayed "$one" 20 ;;
+            narufs-nvdimm*)
+                replayed narufs-nvdimm "${STATES:-4}"
+                replayed narufs-nvdimm-older 1
+                ;;
+            *) replayed "$one" "${STATES:-4}" ;;
         esac
+        [[ $one != narufs ]] || replayed narufs-unflushed 20
     done
     [[ ${#failed[@]} -eq 0 ]] || fail "replays that failed: ${failed[*]}"
 }
@@ -156,7 +161,7 @@ record() { # VERSION FILE-SYSTEM: into $RUN/log
     truncate -s $((size + 2))M "$RUN/disk"
     : >"$RUN/log"
     mkdir "$RUN/moments"
-    if [[ $2 == narufs-nvdimm ]]; then
+    if [[ $2 == narufs-nvdimm* ]]; then
         truncate -s 768M "$RUN/memory"
         memory=(-object "memory-backend-file,id=memory,share=on,mem-path=$RUN/memory,size=768M" -device nvdimm,id=nvdimm,memdev=memory)
         local MACHINE=q35,nvdimm=on MEMORY=2G,slots=2,maxmem=4G
@@ -167,13 +172,13 @@ record() { # VERSION FILE-SYSTEM: into $RUN/log
         -blockdev "driver=file,node-name=disk,filename=$RUN/disk" -blockdev "driver=file,node-name=log,filename=$RUN/log" \
         -blockdev driver=blklogwrites,node-name=logged,file=disk,log=log \
         -device virtio-blk-pci,drive=logged,addr=0x10
-    if [[ $2 == narufs-nvdimm ]]; then
+    if [[ $2 == narufs-nvdimm* ]]; then
         testing/machines/moments.py "$RUN/replay-$2.pid" "$RUN/memory" "$RUN/log" "$RUN/replay-$2.told" "$RUN/moments" "${MOMENTS:-200}" &
     fi
     ended || status=$?
     if [[ -n ${RECORDS:-} ]]; then
         cp --sparse=always "$RUN/log" "$RECORDS/$load-$2"
-        if [[ $2 == narufs-nvdimm ]]; then cp -r "$RUN/moments" "$RECORDS/$load-$2.moments"; fi
+        if [[ $2 == narufs-nvdimm* ]]; then cp -r "$RUN/moments" "$RECORDS/$load-$2.moments"; fi
     fi
     judge "replay-$2" "$status"
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A file system of so many MiB at the beginning of /dev/vdc, and load on it: recorded.sh KIND COUNT LOAD MIB DURABILITY.
-# KIND is narufs, narufs-nvdimm (its journal in persistent memory), ext4 or ext4-nobarrier; narufs is mounted with DURABILITY.
+# KIND is narufs, narufs-nvdimm (its journal in persistent memory, a device of that alone), narufs-nvdimm-ext4 or -xfs (on
+# those, with DAX), ext4 or ext4-nobarrier; narufs is mounted with DURABILITY.
 # See replay.sh.
 set -euo pipefail
 export LOAD=$3 NAMES=1
@@ -14,12 +15,26 @@ addpart /dev/vdc 2 $((fs + 2048)) 2048
 journal=()
 case $1 in
     narufs*)
-        if [[ $1 == narufs-nvdimm ]]; then
+        if [[ $1 == narufs-nvdimm* ]]; then
             cat /sys/bus/nd/devices/ndbus*/wait_probe >/dev/null
-            ndctl create-namespace --force --reconfig=namespace0.0 --mode=devdax --map=mem
-            journal=(--journal /dev/dax0.0)
+            mode=fsdax place=/run/pmem/ring
+            [[ $1 != narufs-nvdimm ]] || mode=devdax place=/dev/dax0.0
+            ndctl create-namespace --force --reconfig=namespace0.0 --mode=$mode --map=mem
+            case $1 in
+                *-ext4) mkfs.ext4 -q -b 4096 /dev/pmem0 ;;
+                *-xfs) mkfs.xfs -q -m reflink=0 /dev/pmem0 ;;
+            esac
+            if [[ $mode == fsdax ]]; then
+                mkdir -p /run/pmem
+                mount -o dax=always /dev/pmem0 /run/pmem
+            fi
+            journal=(--journal $place)
         fi
         "$NARUFS" mkfs /dev/vdc1 "${journal[@]}" --journal-size 2M --force
+        # moments.py takes it from the memory as one piece.
+        if [[ ${mode:-} == fsdax ]]; then
+            filefrag $place | tee /dev/stderr | grep -q ': 1 extent found'
+        fi
         "$NARUFS" mount /dev/vdc1 $dir -o noatime
         $load make $dir
         # What the load begins with is there, whatever is promised of the rest.
