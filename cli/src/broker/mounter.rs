@@ -70,12 +70,12 @@ impl Mounter {
 }
 
 /// Has a mount of ours at `dir` taken away by whoever may do that here. Where that is done already, what lies below it is
-/// another's: another mount of ours is told by its having a server, if a dead one can be asked, and by its device, if it is
-/// known what was `below` before.
+/// another's: another mount of ours is told by its having a server, if a dead one can be asked, or else by its device, if it is
+/// known what was `below` before. (A dead mount that was there may be gone, and its number ours by now.)
 pub fn detach(dir: &Path, is_dead: bool, below: Option<(u32, u32)>) -> io::Result<()> {
     let point = mount::place(dir)?;
     let is_it = |entry: &mountinfo::Entry| {
-        entry.is_ours() && below != Some(entry.device) && (!is_dead || mount::is_dead(&point))
+        entry.is_ours() && if is_dead { mount::is_dead(&point) } else { below != Some(entry.device) }
     };
     let found = mountinfo::find(&point)?.filter(is_it);
     let Some(found) = found else { return Ok(()) };

@@ -27,6 +27,12 @@ impl Kept {
         }
     }
 
+    /// Keeps none.
+    pub fn clear(&self) {
+        let kept = std::mem::take(&mut *self.0.lock());
+        drop(kept);
+    }
+
     /// How many there are.
     #[cfg(test)]
     pub fn len(&self) -> usize {
@@ -49,6 +55,16 @@ impl Placed {
         let memory = vec![0u8; len + PAGE];
         let address = memory.as_ptr().addr() + before_boundary;
         Placed { start: address.next_multiple_of(PAGE) - address, memory, len, is_pinned: false }
+    }
+
+    /// These bytes, the one at a given distance on a page boundary.
+    pub fn copy_of(bytes: &[u8], before_boundary: usize) -> Self {
+        let mut memory: Vec<u8> = Vec::with_capacity(bytes.len() + PAGE);
+        let address = memory.as_ptr().addr() + before_boundary;
+        let start = address.next_multiple_of(PAGE) - address;
+        memory.resize(start, 0);
+        memory.extend_from_slice(bytes);
+        Placed { start, memory, len: bytes.len(), is_pinned: false }
     }
 
     /// Has its pages stay in memory.
@@ -82,11 +98,15 @@ mod tests {
 
     #[test]
     fn data_of_a_write_begins_on_a_page() {
+        let content: Vec<u8> = (0..3 * PAGE).map(|n| n as u8).collect();
         for before in [0, 80, PAGE - 1, PAGE, PAGE + 1] {
             let mut placed = Placed::new(3 * PAGE, before);
             let bytes = placed.bytes();
             assert_eq!(bytes.len(), 3 * PAGE);
             assert_eq!(bytes[before..].as_ptr().addr() % PAGE, 0);
+            let mut copy = Placed::copy_of(&content, before);
+            assert_eq!(copy.bytes(), content);
+            assert_eq!(copy.bytes()[before..].as_ptr().addr() % PAGE, 0);
         }
     }
 
@@ -99,5 +119,7 @@ mod tests {
         assert_eq!(kept.len(), 2);
         kept.take(|| unreachable!("there is one"));
         assert_eq!(kept.len(), 1);
+        kept.clear();
+        assert_eq!(kept.len(), 0);
     }
 }

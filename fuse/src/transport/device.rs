@@ -13,7 +13,7 @@ use super::lane::IDLE_SPARES;
 use super::latency::Latencies;
 use super::{Channel, Port, has_buffer};
 use crate::sys::{self, Stay};
-use crate::wire::{InHeader, OutHeader, RequestParts, WriteIn};
+use crate::wire::{InHeader, OutHeader, ReadIn, RequestParts, WriteIn};
 use narufs_engine::fork::KeptFromChildren;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -29,8 +29,11 @@ const PAGE: usize = 4096;
 /// extended attributes' names, and extensions.
 const ARGUMENTS: usize = 2 * PAGE;
 
-/// What a request may carry to be moved out of the way, in bytes.
+/// What a request may carry, or ask for, to get a buffer of its own size, in bytes.
 const SMALL: usize = 64 * 1024;
+
+/// Buffers that are kept: where no more than the spares sleep, and one more, none is made anew.
+const KEPT: usize = IDLE_SPARES + 1;
 
 /// What comes before the data of a WRITE, in bytes.
 const BEFORE_DATA: usize = size_of::<InHeader>() + size_of::<WriteIn>();
@@ -151,7 +154,7 @@ impl DevicePort {
 
     /// One read: `None` if it has to be made again.
     fn read(&self, slot: &mut DeviceSlot) -> io::Result<Option<bool>> {
-        slot.moved = None;
+        (slot.moved, slot.small_reply) = (None, None);
         let request = slot.request.get_or_insert_with(|| self.requests.take(|| self.request_buffer()));
         match rustix::io::read(&self.fd, request.bytes()) {
             Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Some(false)),
@@ -205,6 +208,8 @@ pub struct DeviceSlot {
     /// Where the request lies if it is not in `request` any more.
     moved: Option<Placed>,
     reply: Option<Placed>,
+    /// What the reply is built in instead, no larger than what is asked for. It is not locked in memory: it goes at once.
+    small_reply: Option<Placed>,
 }
 
 impl DeviceSlot {
@@ -219,13 +224,22 @@ impl DeviceSlot {
     fn has_buffer(&mut self) -> bool {
         InHeader::read_from_prefix(self.request()).is_ok_and(|(header, _)| has_buffer(header.opcode))
     }
+
+    /// The most that the reply takes of a buffer; `None` if the request does not tell.
+    fn asked_for(&mut self) -> Option<usize> {
+        if !self.has_buffer() {
+            return Some(0);
+        }
+        let arguments = self.request().get(size_of::<InHeader>()..)?;
+        ReadIn::read_from_prefix(arguments).ok().map(|(arguments, _)| arguments.size as usize)
+    }
 }
 
 impl Port for DevicePort {
     type Slot = DeviceSlot;
 
     fn slot(&self) -> DeviceSlot {
-        DeviceSlot { request: None, received: 0, moved: None, reply: None }
+        DeviceSlot { request: None, received: 0, moved: None, reply: None, small_reply: None }
     }
 
     fn receive(&self, slot: &mut DeviceSlot) -> io::Result<bool> {
@@ -253,6 +267,8 @@ impl Port for DevicePort {
     }
 
     fn end(&self) {
+        self.requests.clear();
+        self.replies.clear();
         if self.has_ended()
             && let Err(e) = sys::let_go(self.fd.as_fd())
         {
@@ -264,41 +280,40 @@ impl Port for DevicePort {
         if asleep <= IDLE_SPARES {
             return;
         }
-        if !slot.has_buffer()
-            && let Some(reply) = slot.reply.take()
-        {
-            self.replies.give(reply, IDLE_SPARES);
+        if let Some(len) = slot.asked_for().filter(|len| *len <= SMALL) {
+            slot.small_reply = Some(Placed::new(len, 0)).filter(|_| len > 0);
+            if let Some(reply) = slot.reply.take() {
+                self.replies.give(reply, KEPT);
+            }
         }
         if slot.received <= SMALL + ARGUMENTS
             && let Some(mut request) = slot.request.take()
         {
-            let mut moved = Placed::new(slot.received, BEFORE_DATA);
-            moved.bytes().copy_from_slice(&request.bytes()[..slot.received]);
-            slot.moved = Some(moved);
-            self.requests.give(request, IDLE_SPARES);
+            slot.moved = Some(Placed::copy_of(&request.bytes()[..slot.received], BEFORE_DATA));
+            self.requests.give(request, KEPT);
         }
     }
 
     fn rest(&self, slot: &mut DeviceSlot) {
-        slot.moved = None;
+        (slot.moved, slot.small_reply) = (None, None);
         if let Some(request) = slot.request.take() {
-            self.requests.give(request, IDLE_SPARES);
+            self.requests.give(request, KEPT);
         }
         if let Some(reply) = slot.reply.take() {
-            self.replies.give(reply, IDLE_SPARES);
+            self.replies.give(reply, KEPT);
         }
     }
 
     fn open<'s>(&'s self, slot: &'s mut DeviceSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
-        if slot.reply.is_none() && slot.has_buffer() {
+        if slot.reply.is_none() && slot.small_reply.is_none() && slot.has_buffer() {
             slot.reply = Some(self.replies.take(|| self.reply_buffer()));
         }
-        let DeviceSlot { request, received, moved, reply } = slot;
+        let DeviceSlot { request, received, moved, reply, small_reply } = slot;
         let request = match moved.as_mut().or(request.as_mut()) {
             Some(buffer) => RequestParts::whole(&buffer.bytes()[..*received]),
             None => None,
         };
-        (request, reply.as_mut().map_or(&mut [], Placed::bytes))
+        (request, small_reply.as_mut().or(reply.as_mut()).map_or(&mut [], Placed::bytes))
     }
 }
 
@@ -351,6 +366,28 @@ mod tests {
         slots.iter_mut().for_each(|slot| port.rest(slot));
         assert_eq!(port.requests.len(), 1);
         assert!(slots[0].request().is_empty());
+        port.end();
+        assert_eq!(port.requests.len(), 0);
+    }
+
+    #[test]
+    fn a_small_read_keeps_no_large_buffer_where_many_sleep() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let port = DevicePort::new(reader, 1 << 20);
+        let mut slot = port.slot();
+        for (size, asleep, wanted, kept) in
+            [(1 << 20, 100, 1 << 20, 0), (PAGE, IDLE_SPARES, 1 << 20, 0), (PAGE, IDLE_SPARES + 1, PAGE, 1)]
+        {
+            let arguments = ReadIn { size: size as u32, ..ReadIn::new_zeroed() };
+            let len = (size_of::<InHeader>() + size_of::<ReadIn>()) as u32;
+            let header = InHeader { len, opcode: Opcode::Read as u32, ..InHeader::new_zeroed() };
+            rustix::io::write(&writer, &[header.as_bytes(), arguments.as_bytes()].concat())
+                .expect("room in the pipe");
+            assert!(port.receive(&mut slot).expect("bytes"));
+            port.settle(&mut slot, asleep);
+            let (_, buffer) = port.open(&mut slot);
+            assert_eq!((buffer.len(), port.replies.len()), (wanted, kept), "{size} bytes, {asleep} asleep");
+        }
     }
 
     #[test]

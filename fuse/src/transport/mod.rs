@@ -87,7 +87,7 @@ pub trait Port: Channel + 'static {
     /// Nobody receives any more.
     fn end(&self) {}
 
-    /// The request received last, if it is whole, and if [`has_buffer`] a buffer of at least the largest READ for its reply.
+    /// The request received last, if it is whole, and if [`has_buffer`] a buffer of at least what it asks for.
     fn open<'s>(&'s self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]);
 }
 
