@@ -116,19 +116,27 @@ fn hold_chains(state: &mut State<'_>) {
     for (nid, blocks) in &mut lost {
         let Some(inode) = state.inode(*nid) else { continue };
         let dir = describe(&inode, 0);
-        for found in blocks {
-            let mut next = found.next;
+        let mut known: HashSet<u64> = blocks.iter().map(|found| found.block).collect();
+        let mut behind = Vec::new();
+        for found in blocks.iter_mut() {
+            let (mut next, bucket) = (found.next, found.bucket);
             for _ in 1..MAX_CHAIN {
-                let is_whole = open(state, &dir, found.bucket, next).is_ok();
+                let is_whole = open(state, &dir, bucket, next).is_ok();
                 if state.claims.has(next) || !is_whole && !is_ours(state, &dir, next) {
                     break;
                 }
                 state.image.held.add(next);
                 found.broken |= !is_whole;
                 let Ok(bytes) = state.image.read(next) else { break };
+                let block = next;
                 next = image::word(&bytes, BLOCK_HEADER_SIZE);
+                if is_whole && known.insert(block) {
+                    let position = image::header(&bytes).map_or(0, |header| header.position.get());
+                    behind.push(Found { block, bucket, next, marked: false, position, broken: false });
+                }
             }
         }
+        blocks.extend(behind);
     }
     state.lost_buckets = lost;
 }
@@ -146,31 +154,55 @@ pub(in crate::fsck) fn fill_holes(state: &mut State<'_>) -> Result<bool> {
     Ok(!dirs.is_empty())
 }
 
-/// The blocks that each bucket has lost to which none of its others leads: the rest is found from there. Those marked are
-/// its own. Of those that may be free the newest alone is: where there is no other; where it is newer than those marked, for
-/// an interrupted repair has marked what it was about to have that lead to; or where what it led to is damaged.
+/// The blocks that each bucket has lost from which the rest of them is found.
 fn firsts(lost: &[Found]) -> BTreeMap<u32, Vec<u64>> {
-    let followed: HashSet<(u32, u64)> = lost.iter().map(|found| (found.bucket, found.next)).collect();
-    let mut newest_marked: BTreeMap<u32, u64> = BTreeMap::new();
-    for found in lost.iter().filter(|found| found.marked) {
-        let newest = newest_marked.entry(found.bucket).or_default();
-        *newest = found.position.max(*newest);
+    let mut buckets: BTreeMap<u32, BTreeMap<u64, &Found>> = BTreeMap::new();
+    for found in lost {
+        buckets.entry(found.bucket).or_default().insert(found.block, found);
     }
-    let mut firsts: BTreeMap<u32, Vec<&Found>> = BTreeMap::new();
-    for found in lost.iter().filter(|found| !followed.contains(&(found.bucket, found.block))) {
-        firsts.entry(found.bucket).or_default().push(found);
-    }
-    let own = |bucket: u32, blocks: Vec<&Found>| -> Vec<u64> {
-        let (mut own, free): (Vec<&Found>, Vec<&Found>) = blocks.into_iter().partition(|found| found.marked);
-        let is_own = |found: &&Found| {
-            found.broken || newest_marked.get(&bucket).is_none_or(|newest| found.position > *newest)
-        };
-        own.extend(free.into_iter().filter(is_own).max_by_key(|found| found.position));
-        // What is left of the damaged block has its place behind it, so nothing else has.
-        own.sort_by_key(|found| found.broken);
-        own.iter().map(|found| found.block).collect()
+    buckets.into_iter().map(|(bucket, lost)| (bucket, firsts_of(&lost))).collect()
+}
+
+/// A block of a bucket, and those that it leads to.
+fn way<'l>(lost: &BTreeMap<u64, &'l Found>, first: &'l Found) -> impl Iterator<Item = &'l Found> {
+    std::iter::successors(Some(first), |found| lost.get(&found.next).copied()).take(MAX_CHAIN)
+}
+
+/// Those of one bucket. All that are marked are its own, and the first of those are that no other leads to. Of those that may
+/// be free the newest alone is: where there is no other; where it is newer than those marked, for an interrupted repair has
+/// marked what it was about to have that lead to; or where what it led to is damaged. And so is the newest that leads to a
+/// marked one, unless a marked one does so too: what is behind it in its chain may be written without it.
+fn firsts_of(lost: &BTreeMap<u64, &Found>) -> Vec<u64> {
+    let (mut marked, free): (Vec<&Found>, Vec<&Found>) =
+        lost.values().copied().partition(|found| found.marked);
+    let led_to: HashSet<u64> =
+        marked.iter().flat_map(|found| way(lost, found).skip(1)).map(|found| found.block).collect();
+    let leads = |found: &&Found| way(lost, found).any(|on| on.marked && !led_to.contains(&on.block));
+    let newest_marked = marked.iter().map(|found| found.position).max();
+    let is_own = |found: &&Found| {
+        found.broken || newest_marked.is_none_or(|newest| found.position > newest) || leads(found)
     };
-    firsts.into_iter().map(|(bucket, blocks)| (bucket, own(bucket, blocks))).collect()
+    let followed: HashSet<u64> = lost.values().map(|found| found.next).collect();
+    let free = || free.iter().copied().filter(|found| !followed.contains(&found.block));
+    let newest = free().filter(is_own).max_by_key(|found| found.position);
+    let leading = free().filter(leads).max_by_key(|found| found.position);
+    let mut others: Vec<&Found> = leading.into_iter().chain(newest).collect();
+    others.dedup_by_key(|found| found.block);
+    let mut reached: HashSet<u64> =
+        others.iter().flat_map(|found| way(lost, found)).map(|found| found.block).collect();
+    // What others lead to and is not reached then has its chain in a circle.
+    marked.sort_by_key(|found| led_to.contains(&found.block));
+    let mut own = Vec::new();
+    for found in marked {
+        if !reached.contains(&found.block) {
+            reached.extend(way(lost, found).map(|found| found.block));
+            own.push(found);
+        }
+    }
+    own.extend(others);
+    // What is left of the damaged block has its place behind it, so nothing else has.
+    own.sort_by_key(|found| found.broken);
+    own.iter().map(|found| found.block).collect()
 }
 
 /// Makes one chain of several of a bucket: what was to lead from one to the other may not have come home. What would make it
@@ -180,7 +212,10 @@ fn join(state: &mut State<'_>, dir: &Dir, bucket: u32, firsts: &[u64]) -> Result
     for first in firsts.iter().take(MAX_CHAIN) {
         let mut further = chain(state, dir, bucket, *first);
         // What leads to what is there already ends before that: its last block would be given another end than it has.
-        let met = further.iter().position(|(block, _)| joined.iter().any(|(known, _)| known == block));
+        let is_known = |(at, (block, _)): (usize, &(u64, IoBuf))| {
+            further[..at].iter().chain(&joined).any(|(known, _)| known == block)
+        };
+        let met = further.iter().enumerate().position(is_known);
         further.truncate(met.unwrap_or(further.len()));
         if further.is_empty() || joined.len() + further.len() > MAX_CHAIN {
             continue;
@@ -276,5 +311,48 @@ mod tests {
     fn what_led_to_a_marked_block_by_way_of_a_damaged_one_is_the_buckets_own() {
         let first = Found { broken: true, ..found(7, 9, false, 4) };
         assert_eq!(of(&[first, found(8, 0, true, 5)]), [8, 7]);
+    }
+
+    /// Where the marks of its group are lost, and not those of the other's.
+    #[test]
+    fn what_leads_to_a_marked_block_is_the_buckets_own_however_old_it_is() {
+        for position in [0, 4, 5] {
+            assert_eq!(of(&[found(7, 8, false, 4), found(8, 0, true, position)]), [7]);
+        }
+        // By way of others.
+        assert_eq!(of(&[found(7, 8, false, 4), found(8, 9, false, 4), found(9, 0, true, 5)]), [7]);
+        // What may be free and leads nowhere is older than what is marked.
+        assert_eq!(of(&[found(6, 0, false, 5), found(7, 8, false, 4), found(8, 0, true, 6)]), [7]);
+        // What an interrupted repair has marked alone stands beside them.
+        assert_eq!(of(&[found(7, 8, false, 4), found(8, 0, true, 6), found(9, 0, true, 0)]), [9, 7]);
+        let damaged = Found { broken: true, ..found(6, 5, false, 3) };
+        assert_eq!(of(&[damaged, found(7, 8, false, 4), found(8, 0, true, 6)]), [7]);
+    }
+
+    #[test]
+    fn of_several_that_lead_to_a_marked_block_the_newest_is_the_buckets_own() {
+        let lost = [found(6, 8, false, 3), found(7, 8, false, 4), found(8, 0, true, 5)];
+        assert_eq!(of(&lost), [7]);
+        // None is, where a marked one leads there.
+        assert_eq!(of(&[found(6, 8, false, 3), found(7, 8, true, 4), found(8, 0, true, 5)]), [7]);
+        // By way of what may be free.
+        let lost = [found(5, 8, false, 3), found(6, 7, true, 4), found(7, 8, false, 4), found(8, 0, true, 5)];
+        assert_eq!(of(&lost), [6]);
+        // What it leads to may be another's by now, so what is newer than all is not given up for it.
+        assert_eq!(of(&[found(6, 8, false, 3), found(7, 0, false, 9), found(8, 0, true, 0)]), [6, 7]);
+    }
+
+    #[test]
+    fn no_marked_block_goes_with_what_may_be_free_and_led_to_it() {
+        let lost = [found(5, 7, false, 3), found(6, 8, false, 4), found(7, 0, true, 5), found(8, 0, true, 5)];
+        assert_eq!(of(&lost), [7, 6]);
+    }
+
+    #[test]
+    fn blocks_in_a_circle_are_found_from_one_of_them() {
+        assert_eq!(of(&[found(7, 8, true, 4), found(8, 7, true, 5)]), [7]);
+        assert_eq!(of(&[found(7, 8, false, 4), found(8, 7, true, 5)]), [8]);
+        assert_eq!(of(&[found(6, 7, false, 4), found(7, 8, true, 4), found(8, 7, true, 5)]), [7]);
+        assert_eq!(of(&[found(7, 7, true, 4), found(8, 0, true, 4)]), [8, 7]);
     }
 }

@@ -38,6 +38,48 @@ fn no_file_gets_a_block_that_a_lost_bucket_leads_to() {
     });
 }
 
+/// Of a chain that goes from one group to another the marks of the first alone are lost; perhaps one in the second too.
+#[test]
+fn a_lost_bucket_keeps_its_names_where_its_marks_are_lost_and_not_those_of_what_it_leads_to() {
+    let expected = tool::names(&made(), made().dir);
+    for by_way in [false, true] {
+        let made = tool::made_of_two_groups();
+        let mut bucket = 0;
+        made.damage(|tool| bucket = tool.buckets(made.dir)[0]);
+        let (_, leaves) = with_leaves(&made, made.dir);
+        let sb = superblock::read(&*made.device).expect("an image");
+        let (second, last) = (superblock::group_start(&sb, 1), sb.blocks.get() - 1);
+        assert!(bucket < second && second < leaves[0].min(last - 8));
+        let chain = if by_way { vec![bucket, last - 8, last - 6] } else { vec![bucket, last - 6] };
+        made.damage(|tool| {
+            let names = tool.image.read(bucket).expect("memory");
+            for (block, next) in chain.iter().zip(&chain[1..]) {
+                let mut bytes = names.clone();
+                empty(&mut bytes);
+                bytes[BLOCK_HEADER_SIZE..][..8].copy_from_slice(&next.to_le_bytes());
+                tool.image.put(*block, BlockKind::Bucket, bytes).expect("memory");
+            }
+            tool.image.put(last - 6, BlockKind::Bucket, names).expect("memory");
+            let further = chain.len() as u64 - 1;
+            tool.edit_inode(made.dir, |inode| inode.blocks.set(inode.blocks.get() + further));
+        });
+        assert_eq!(made.repair().status(), 1);
+        assert_eq!(made.check().issues, []);
+        made.damage(|tool| {
+            tool.smash(leaves[0], 100);
+            tool.smash(sb.groups_start.get(), 77);
+            let at = (last - 8 - second) as usize;
+            tool.edit(second, BlockKind::Bitmap, |bytes| {
+                bytes[BLOCK_HEADER_SIZE + at / 8] &= !(1 << (at % 8));
+            });
+        });
+        let report = made.repair();
+        assert_eq!(report.status(), 1, "{:#?}", report.issues);
+        assert_eq!(made.check().issues, [], "{by_way}");
+        assert!(tool::names(&made, made.dir) == expected, "{by_way}");
+    }
+}
+
 /// Of which is newer its position tells, also where a repair has written it.
 #[test]
 fn a_bucket_that_a_repair_has_written_is_not_taken_for_older_than_what_was_there_before() {

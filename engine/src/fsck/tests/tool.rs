@@ -8,8 +8,8 @@ use crate::dir::bucket::walk;
 use crate::extent::{Run, decode};
 use crate::file::DataOptions;
 use crate::format::{
-    BLOCK_HEADER_SIZE, BlockKind, EXTENT_ENTRY_SIZE, ExtentEntry, Inode, JournalKind, NAT_INDEX_PER_BLOCK,
-    NatEntry, NatIndexEntry, Nid, ROOT_NID, nat_place,
+    BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockKind, EXTENT_ENTRY_SIZE, ExtentEntry, Inode, JournalKind,
+    NAT_INDEX_PER_BLOCK, NatEntry, NatIndexEntry, Nid, ROOT_NID, nat_place,
 };
 use crate::fsck::image::{Image, word};
 use crate::fsck::state::is_marked;
@@ -50,8 +50,8 @@ pub struct Made {
     pub link: Nid,
 }
 
-fn populate() -> Result<Made> {
-    let device = Arc::new(MemoryDevice::new(BLOCKS));
+fn populate(blocks: u64) -> Result<Made> {
+    let device = Arc::new(MemoryDevice::new(blocks));
     let ring = Arc::new(HeapMemory::new(ring_bytes(SLOTS).expect("small")));
     let options = FormatOptions {
         journal: JournalKind::Emulated,
@@ -107,11 +107,19 @@ pub fn made() -> Made {
     let made = MADE.get_or_init(|| {
         // Wherever the scheduler puts it: damage is done to numbers and slots that are known.
         lane::pin(Some(0));
-        let made = populate().expect("memory");
+        let made = populate(BLOCKS).expect("memory");
         lane::pin(None);
         made
     });
     made.over(made.device.clone())
+}
+
+/// One of two groups, of which all lies in the first.
+pub fn made_of_two_groups() -> Made {
+    lane::pin(Some(0));
+    let made = populate(BLOCKS_PER_GROUP + BLOCKS).expect("memory");
+    lane::pin(None);
+    made
 }
 
 impl Made {
