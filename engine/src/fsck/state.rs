@@ -105,8 +105,10 @@ pub(super) struct State<'a> {
     pub lost_buckets: BTreeMap<Nid, Vec<Found>>,
     /// What is marked, and what is written by now, is held.
     noted: bool,
-    /// The first group that may have a free row of so many blocks: nothing is freed in a round but what is given back.
+    /// Before which block no free row of so many begins: nothing is freed in a round but what is given back.
     first_free: BTreeMap<u32, u64>,
+    /// How many blocks are free at the most, once all were taken.
+    free: Option<u64>,
 }
 
 impl<'a> State<'a> {
@@ -128,6 +130,7 @@ impl<'a> State<'a> {
             removals: Vec::new(),
             noted: false,
             first_free: BTreeMap::new(),
+            free: None,
         }
     }
 
@@ -243,38 +246,51 @@ impl<'a> State<'a> {
 
     /// Takes a free row of blocks, of one group; none if there is no such row.
     pub fn allocate(&mut self, len: u32, metadata: bool) -> Result<Option<u64>> {
-        let (groups, sb) = (self.image.sb.groups.get(), self.image.sb);
+        let row = u64::from(len);
         // Where there is no shorter row there is no longer one.
-        let from = self.first_free.range(..=len).map(|(_, group)| *group).max().unwrap_or(0);
+        let before = self.first_free.range(..=len).map(|(_, block)| *block).max();
         self.note_taken()?;
-        let (mut found, mut found_in) = (None, groups);
-        'groups: for group in from..groups {
-            let (first, blocks) = (group_start(&sb, group), group_blocks(&sb, group));
-            let mut free = 0;
-            for at in 1..blocks.min(BLOCKS_PER_GROUP) {
-                let taken = self.claims.has(first + at) || self.image.held.has(first + at);
-                free = if taken { 0 } else { free + 1 };
-                if free == len {
-                    (found, found_in) = (Some(first + at + 1 - u64::from(len)), group);
-                    break 'groups;
-                }
-            }
-        }
+        let found = self.find_free(before.unwrap_or(self.image.sb.groups_start.get()), row);
+        self.first_free.insert(len, found.map_or(u64::MAX, |start| start + row));
         let Some(start) = found else {
-            self.first_free.insert(len, found_in);
+            if len == 1 {
+                self.free = Some(0);
+            }
             return Ok(None);
         };
-        self.first_free.insert(len, found_in);
-        self.claims.add_all(start, u64::from(len));
+        self.free = self.free.map(|free| free.saturating_sub(row));
+        self.claims.add_all(start, row);
         if metadata {
-            self.metadata.add_all(start, u64::from(len));
-            self.image.fresh.extend(start..start + u64::from(len));
+            self.metadata.add_all(start, row);
+            self.image.fresh.extend(start..start + row);
         }
         Ok(Some(start))
     }
 
+    /// The first free row of so many blocks that begins at a block or behind it.
+    fn find_free(&self, from: u64, len: u64) -> Option<u64> {
+        let sb = &self.image.sb;
+        for group in (from - sb.groups_start.get()) / BLOCKS_PER_GROUP..sb.groups.get() {
+            let (first, mut free) = (group_start(sb, group), 0);
+            for block in from.max(first + 1)..first + group_blocks(sb, group) {
+                #[cfg(all(test, not(any(loom, shuttle))))]
+                super::tests::PROBED.set(super::tests::PROBED.get() + 1);
+                let taken = self.claims.has(block) || self.image.held.has(block);
+                free = if taken { 0 } else { free + 1 };
+                if free == len {
+                    return Some(block + 1 - len);
+                }
+            }
+        }
+        None
+    }
+
     /// Takes so many free blocks for metadata, wherever they lie; none, and nothing is taken, where there are fewer.
     pub fn allocate_each(&mut self, count: usize) -> Result<Option<Vec<u64>>> {
+        // However many ask for more than there are: all are taken once to see that.
+        if self.free.is_some_and(|free| free < count as u64) {
+            return Ok(None);
+        }
         let mut blocks = Vec::new();
         while blocks.len() < count {
             let Some(block) = self.allocate(1, true)? else {
@@ -292,8 +308,13 @@ impl<'a> State<'a> {
             self.claims.remove(*block);
             self.metadata.remove(*block);
             self.image.fresh.remove(block);
-            let group = (block - self.image.sb.groups_start.get()) / BLOCKS_PER_GROUP;
-            self.first_free.values_mut().for_each(|first| *first = group.min(*first));
+        }
+        self.free = self.free.map(|free| free + blocks.len() as u64);
+        let Some(lowest) = blocks.iter().min() else { return };
+        for (len, before) in &mut self.first_free {
+            // A row may begin that far before it.
+            let first = (lowest + 1).saturating_sub(u64::from(*len)).max(self.image.sb.groups_start.get());
+            *before = first.min(*before);
         }
     }
 }

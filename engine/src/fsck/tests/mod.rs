@@ -30,6 +30,8 @@ use tool::{Failing, Made, made};
 thread_local! {
     /// Nothing that threads have seen counts: all is looked at by the one that checks.
     pub static CLOSELY: Cell<bool> = const { Cell::new(false) };
+    /// Blocks of which was asked whether they are free.
+    pub static PROBED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Slots of the ring in a blank image: enough for a few commits without a checkpoint.

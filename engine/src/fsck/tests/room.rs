@@ -157,3 +157,49 @@ fn a_tree_for_which_there_is_too_little_room_takes_none() {
     assert!(!state.metadata.has(free) && state.image.fresh.is_empty());
     assert_eq!(state.allocate(1, true).expect("memory"), Some(free));
 }
+
+/// However many ask: a crafted image has as many directories that say so as fit.
+#[test]
+fn more_blocks_than_there_are_cost_one_look_at_each() {
+    let made = made();
+    let free: Vec<u64> = (2800..2900).step_by(2).collect();
+    made.damage(|tool| tool.leave_free(&free));
+    let sb = superblock::read(&*made.device).expect("an image");
+    let mut image = Image::new(Arc::new(Overlay::new(made.device.clone(), 512)), sb);
+    let (mut findings, mut progress) = (Findings::default(), Progress::new(&Options::default()));
+    let mut state = ready(&mut image, &mut findings, &mut progress);
+    PROBED.set(0);
+    for count in [free.len() + 1, 1 << 20, free.len() + 1] {
+        assert_eq!(state.allocate_each(count).expect("memory"), None);
+    }
+    assert!(PROBED.get() <= sb.blocks.get(), "{}", PROBED.get());
+    // What there is can be had, and is given back for others.
+    for _ in 0..2 {
+        let taken = state.allocate_each(free.len()).expect("memory").expect("there are as many");
+        assert_eq!(taken, free);
+        assert_eq!(state.allocate_each(1).expect("memory"), None);
+        state.give_back(&taken[10..]);
+        assert_eq!(state.allocate_each(free.len() - 9).expect("memory"), None);
+        assert_eq!(state.allocate_each(free.len() - 10).expect("memory").as_deref(), Some(&free[10..]));
+        state.give_back(&taken);
+    }
+    assert!(PROBED.get() <= 2 * sb.blocks.get(), "{}", PROBED.get());
+}
+
+#[test]
+fn a_row_that_begins_before_what_is_given_back_is_found() {
+    let made = made();
+    let free: Vec<u64> = (2800..2820).collect();
+    made.damage(|tool| tool.leave_free(&free));
+    let sb = superblock::read(&*made.device).expect("an image");
+    let mut image = Image::new(Arc::new(Overlay::new(made.device.clone(), 512)), sb);
+    let (mut findings, mut progress) = (Findings::default(), Progress::new(&Options::default()));
+    let mut state = ready(&mut image, &mut findings, &mut progress);
+    assert_eq!(state.allocate_each(10).expect("memory").as_deref(), Some(&free[..10]));
+    state.give_back(&free[..5]);
+    assert_eq!(state.allocate(20, true).expect("memory"), None);
+    state.give_back(&free[5..10]);
+    assert_eq!(state.allocate(21, true).expect("memory"), None);
+    assert_eq!(state.allocate(20, true).expect("memory"), Some(free[0]));
+    assert_eq!(state.allocate(1, true).expect("memory"), None);
+}
