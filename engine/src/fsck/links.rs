@@ -9,8 +9,7 @@ use super::seats::read_ahead;
 use super::state::{Move, State};
 use crate::Result;
 use crate::format::{
-    BLOCK_HEADER_SIZE, BlockKind, Inode, InodeFlags, Intent, NatEntry, Nid, ORPHAN_ENTRY_SIZE, OrphanEntry,
-    ROOT_NID,
+    BLOCK_HEADER_SIZE, BlockKind, InodeFlags, Intent, NatEntry, Nid, ORPHAN_ENTRY_SIZE, OrphanEntry, ROOT_NID,
 };
 use crate::inode::{FileType, fresh_image, now};
 use std::collections::HashSet;
@@ -54,13 +53,17 @@ pub(super) fn check_root(state: &mut State<'_>) -> Result<bool> {
 /// Gives a free nid a slot in a node block of its own.
 fn take_place(state: &mut State<'_>, nid: Nid, generation: u32) -> Result<bool> {
     let Some(block) = state.allocate(1, true)? else { return Ok(false) };
+    put_into(state, nid, generation, block).map(|()| true)
+}
+
+/// Makes a node block of one that was taken for a nid.
+fn put_into(state: &mut State<'_>, nid: Nid, generation: u32, block: u64) -> Result<()> {
     state.image.put_raw(block, crate::device::IoBuf::zeroed(crate::device::BLOCK_SIZE))?;
     if let Some(record) = state.records.get_mut(nid) {
         record.place = NatEntry::new(block, 0, generation).place.get();
         record.generation = generation;
     }
-    state.write_nat(nid)?;
-    Ok(true)
+    state.write_nat(nid)
 }
 
 /// Reads the orphan tables, and claims them. Comes before data is claimed.
@@ -295,9 +298,16 @@ fn lost_and_found(state: &mut State<'_>, name: Vec<u8>, entries: usize) -> Resul
     let free = state.records.all().find(|(_, record)| record.place == 0).map(|(nid, r)| (nid, r.generation));
     let Some((nid, generation)) = free else { return Ok(None) };
     let generation = generation.wrapping_add(1).max(1);
-    if !take_place(state, nid, generation)? {
+    // Nothing is written before the root has the name: until then all can be given back.
+    let Some(least) = state.allocate_each(2)? else { return Ok(None) };
+    let entry = Move { dir: ROOT_NID, name, nid, file_type: FileType::Directory };
+    if !dirs::insert(state, &entry)? {
+        state.give_back(&least);
         return Ok(None);
     }
+    // One of them is for the first bucket, where there is no row for more.
+    state.give_back(&least[1..]);
+    put_into(state, nid, generation, least[0])?;
     let mut inode = fresh_image(nid, generation, libc::S_IFDIR | 0o700, 0, 0, now());
     inode.nlink.set(2);
     inode.parent.set(ROOT_NID);
@@ -306,12 +316,6 @@ fn lost_and_found(state: &mut State<'_>, name: Vec<u8>, entries: usize) -> Resul
     let mut buckets = u32::try_from(buckets).unwrap_or(u32::MAX).min(1 << 14);
     while dirs::add_buckets(state, &mut inode, buckets)?.is_none() && buckets > 1 {
         buckets /= 2;
-    }
-    let entry = Move { dir: ROOT_NID, name, nid, file_type: FileType::Directory };
-    if !dirs::insert(state, &entry)? {
-        state.put_inode(nid, &<Inode as zerocopy::FromZeros>::new_zeroed())?;
-        state.free_nid(nid)?;
-        return Ok(None);
     }
     if let Some(record) = state.records.get_mut(nid) {
         record.kind = FileType::Directory as u8;

@@ -82,18 +82,20 @@ fn fill(made: &Made, dir: Nid) -> u64 {
     put
 }
 
+/// Has a name lead nowhere.
+fn unname(made: &Made, name: &[u8]) {
+    made.damage(|tool| {
+        let (block, at) = tool.dentry(made.dir, name);
+        tool.edit(block, BlockKind::Bucket, |bytes| {
+            bytes[at..at + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        });
+    });
+}
+
 #[test]
 fn a_full_lost_and_found_stays_whole_and_another_takes_what_comes() {
     let made = made();
     // What lost its name makes one with a single bucket.
-    let unname = |made: &Made, name: &[u8]| {
-        made.damage(|tool| {
-            let (block, at) = tool.dentry(made.dir, name);
-            tool.edit(block, BlockKind::Bucket, |bytes| {
-                bytes[at..at + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
-            });
-        });
-    };
     unname(&made, b"a file with a longer name 7");
     assert_eq!(made.repair().status(), 1);
     let mut found = 0;
@@ -156,6 +158,30 @@ fn a_tree_for_which_there_is_too_little_room_takes_none() {
     assert_eq!(state.image.device.blocks_written(), written);
     assert!(!state.metadata.has(free) && state.image.fresh.is_empty());
     assert_eq!(state.allocate(1, true).expect("memory"), Some(free));
+}
+
+/// There is room for the directory, and none for its name.
+#[test]
+fn a_lost_and_found_that_the_root_cannot_name_has_no_blocks() {
+    let made = made();
+    made.damage(|tool| tool.leave_free(&[]));
+    assert!(fill(&made, ROOT_NID) > 0);
+    assert_eq!(made.repair().status(), 1);
+    unname(&made, b"a file with a longer name 7");
+    made.damage(|tool| {
+        let free = tool.first_two_free();
+        tool.leave_free(&[free, free + 1]);
+    });
+    for report in [made.check(), made.repair()] {
+        let left = report.issues.iter().filter(|issue| matches!(issue.outcome, Outcome::Left(_)));
+        let left: Vec<_> = left.map(|issue| issue.kind).collect();
+        assert_eq!(left, [IssueKind::InodeUnreachable], "{:#?}", report.issues);
+        assert_eq!(report.of(IssueKind::BlockNotMarked).count(), 0, "{:#?}", report.issues);
+    }
+    let report = made.check();
+    assert_eq!(report.of(IssueKind::BlockLeaked).count(), 0, "{:#?}", report.issues);
+    assert_eq!(made.repair().status(), 1);
+    assert_eq!(made.check().issues, []);
 }
 
 /// However many ask: a crafted image has as many directories that say so as fit.
