@@ -13,6 +13,7 @@ use crate::names::{Meaning, Place, meaning};
 use crate::{journal, owners, vfs};
 use narufs::{Commit, OpenOptions};
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
@@ -29,6 +30,8 @@ struct Super {
     mount: Weak<Mount>,
     place: Place,
     content: Vec<u8>,
+    /// What of that is not known to be of databases that are open here.
+    others: Vec<u8>,
     /// Whether it is a file, durable.
     real: bool,
     /// Its name could not be kept when the commit failed: whoever looks for it takes all of them for committed.
@@ -49,7 +52,8 @@ static OPEN: LazyLock<Mutex<HashMap<String, Super>>> = LazyLock::new(Mutex::defa
 pub fn create(mount: &Arc<Mount>, place: Place) -> SuperFile {
     let name = place.name();
     let mount = Arc::downgrade(mount);
-    let made = Super { mount, place, content: Vec::new(), real: false, gone: false, members: Vec::new() };
+    let (content, others, members) = (Vec::new(), Vec::new(), Vec::new());
+    let made = Super { mount, place, content, others, real: false, gone: false, members };
     let mut all = locked(&OPEN);
     all.retain(|_, one| one.is_there());
     all.insert(name.clone(), made);
@@ -83,14 +87,26 @@ pub fn lists(name: &str) -> bool {
     locked(&OPEN).values().any(lists)
 }
 
+/// Whether SQLite lists the journal of a database that is open here: with NARUFS_SQLITE_AT one of the system may have the same
+/// name, but does not have it in the same place.
+fn is_own(bytes: &[u8]) -> bool {
+    let name = CStr::from_bytes_with_nul(bytes).ok().and_then(|name| name.to_str().ok());
+    name.is_some_and(|name| {
+        let owner = |place: &Place| owners::owner(bytes.as_ptr().addr(), place, "-journal");
+        matches!(meaning(name), Meaning::Ours(place) if owner(&place).is_some())
+    })
+}
+
 /// Of the journals that a super-journal lists, one that is to name it and is of a database elsewhere: after a crash another
 /// SQLite finds nothing by that name, takes the journal for finalized and leaves that database torn.
-fn elsewhere(content: &[u8]) -> Option<String> {
-    let names = content.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+fn elsewhere(others: &[u8]) -> Option<String> {
+    let names = others.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     // Of one that is in memory the name is no path.
     let mut elsewhere = names.filter(|name| name.starts_with('/')).filter(|name| {
+        // Below a VFS that has names of its own; unless the path is that of a file of the system as well.
         let is_ours = matches!(meaning(name), Meaning::Ours(place) if owners::has_journal(&place));
-        !is_ours && !is_idle(name)
+        let is_theirs = || name.strip_suffix("-journal").is_some_and(|db| Path::new(db).is_file());
+        (!is_ours || is_theirs()) && !is_idle(name)
     });
     elsewhere.next().map(|name| name.into_owned())
 }
@@ -286,13 +302,17 @@ impl SuperFile {
         filled(into, read)
     }
 
-    /// SQLite writes it from the first byte to the last.
+    /// SQLite writes it from the first byte to the last, each name from where its connection has it.
     pub fn write(&self, bytes: &[u8], offset: u64) -> Answer {
+        let is_own = is_own(bytes);
         self.with(Err(IOERR_WRITE), |one| {
             if offset != one.content.len() as u64 {
                 return Err(IOERR_WRITE);
             }
             one.content.extend_from_slice(bytes);
+            if !is_own {
+                one.others.extend_from_slice(bytes);
+            }
             // A journal that is real, of another connection, may have made it so.
             if std::mem::take(&mut one.real) { one.make_real() } else { Ok(()) }
         })
@@ -304,8 +324,8 @@ impl SuperFile {
 
     /// SQLite has listed all, and no journal names it yet. One that is real already may, in whatever image.
     pub fn sync(&self) -> Answer {
-        let content = self.with(Vec::new(), |one| one.content.clone());
-        if let Some(journal) = elsewhere(&content) {
+        let others = self.with(Vec::new(), |one| one.others.clone());
+        if let Some(journal) = elsewhere(&others) {
             // SQLite's log takes 200 bytes or so.
             let why = "of a database elsewhere: a crash would tear it; commit it alone, or open it first and ATTACH these";
             log(CANTOPEN, &format!("{journal}: {why}"));

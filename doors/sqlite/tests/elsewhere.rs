@@ -59,6 +59,58 @@ fn what_an_image_begins_is_not_committed_together_with_a_file_of_the_system() {
     assert_eq!(place.outside(SEEN).out, "3|9000|6\nok\n");
 }
 
+/// A shell for which the image stands at the directory where it lies, or at the root.
+fn stands(place: &Place, at_its_directory: bool) -> std::process::Command {
+    let mut shell = place.shell();
+    shell.env("NARUFS_SQLITE_IMAGE", &place.image);
+    if at_its_directory {
+        shell.env("NARUFS_SQLITE_AT", place.beside().parent().expect("it lies in a directory"));
+    }
+    shell
+}
+
+/// What lists the two has the same words for both with NARUFS_SQLITE_AT, and else two that mean the same.
+#[test]
+fn a_database_of_the_system_is_not_taken_for_one_of_the_image_that_has_its_path() {
+    for at_its_directory in [true, false] {
+        let place = Place::new();
+        let beside = place.beside();
+        let other = beside.with_file_name("b.db");
+        if !at_its_directory {
+            let fs = Fs::open(&place.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+            fs.create_dir_all(beside.parent().expect("it lies in a directory")).expect("room");
+            fs.close().expect("it is whole");
+        }
+        assert!(place.outside(&rows(3)).status.success());
+        let run = |sql: &str| said(stands(&place, at_its_directory), sql);
+        let (inside, other) = (beside.display(), other.display());
+        let made = run(&format!(".open {other}\n{0}\n.open {inside}\n{0}", rows(4)));
+        assert!(made.status.success(), "{made:?}");
+        let attach = format!("ATTACH 'file:{inside}?vfs=unix' AS src;");
+        let both = "BEGIN; UPDATE main.t SET b = 1; UPDATE src.t SET b = 1; COMMIT;";
+        let seen = "SELECT sum(length(b)) FROM main.t; SELECT sum(length(b)) FROM src.t;";
+        for begun in [
+            format!(".open {inside}\n{attach}"),
+            // Another connection has the one of the image open.
+            format!(".open {inside}\nSELECT 1 FROM t WHERE 0;\n.connection 1\n.open {other}\n{attach}"),
+        ] {
+            let said = run(&format!(".bail off\n{begun}\n{both}\n{seen}"));
+            assert!(said.err.contains("beside.db-journal: of a database elsewhere"), "{begun}: {said:?}");
+            assert_eq!(said.out, "12000\n9000\n", "{begun}: {said:?}");
+        }
+        // What merely lies there is in nobody's way, be it in use or no database.
+        let mut in_use = Talk::outside(&beside);
+        in_use.ask("PRAGMA cache_size=1; BEGIN; UPDATE t SET b = 2;");
+        std::fs::write(format!("{other}"), "").expect("room");
+        let said = run(&format!(
+            ".open {inside}\nATTACH '{other}' AS src; BEGIN; UPDATE main.t SET b = 1; UPDATE src.t SET b = 1; COMMIT;\n{seen}"
+        ));
+        assert!(said.status.success() && said.out == "4\n4\n", "{said:?}");
+        drop(in_use);
+        assert_eq!(place.outside(SEEN).out, "3|9000|6\nok\n");
+    }
+}
+
 /// Those have no journal that would name a file.
 #[test]
 fn memory_and_logs_elsewhere_do_not_keep_databases_of_an_image_from_being_committed_together() {
