@@ -26,10 +26,24 @@ pub fn of_environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The one name of an image, however it is written.
+/// How many symbolic links in a row the system follows.
+const MOST_LINKS: usize = 40;
+
+/// The one name of an image, however it is written; of one that is yet to be made, the one that it will have.
 pub fn canonical(image: &Path) -> PathBuf {
-    let absolute = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
-    absolute.canonicalize().unwrap_or(absolute)
+    let mut absolute = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
+    for _ in 0..MOST_LINKS {
+        let there = absolute.canonicalize();
+        let Some((dir, name)) = absolute.parent().zip(absolute.file_name()).filter(|_| there.is_err()) else {
+            return there.unwrap_or(absolute);
+        };
+        let Ok(dir) = dir.canonicalize() else { return absolute };
+        absolute = dir.join(name);
+        // What it leads to is what is made.
+        let Ok(to) = absolute.read_link() else { return absolute };
+        absolute = dir.join(to);
+    }
+    absolute
 }
 
 impl Place {

@@ -126,6 +126,48 @@ fn connections_share_the_index_of_a_log() {
 }
 
 #[test]
+fn an_image_that_is_yet_to_be_made_has_one_name_from_the_first_connection_on() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let sub = dir.path().join("sub");
+    std::fs::create_dir(&sub).expect("room");
+    let link = |to: &str, name: &str| {
+        let link = dir.path().join(name);
+        std::os::unix::fs::symlink(to, &link).expect("room");
+        link
+    };
+    let images = [
+        sub.join("../one"),
+        link("sub", "beside").join("two"),
+        link("sub/three", "near"),
+        link("near-too", "far"),
+    ];
+    // Where that leads is a link as well.
+    link("sub/../four", "near-too");
+    let place = Place::new();
+    for image in &images {
+        for by_environment in [false, true] {
+            let mut shell = place.shell();
+            let uri = if by_environment {
+                shell.env("NARUFS_SQLITE_IMAGE", image).env("NARUFS_SQLITE_SIZE", "16M");
+                shell.env("NARUFS_SQLITE_AT", "/srv/data");
+                "/srv/data/a.db".to_owned()
+            } else {
+                format!("file:/a.db?vfs=narufs&image={}&size=16M", image.display())
+            };
+            let said = shell::said(
+                shell,
+                &format!(
+                    ".open {uri}\nCREATE TABLE t(a);\n.connection 1\n.open {uri}\nINSERT INTO t VALUES(1);\n\
+                     .connection 0\nSELECT count(*) FROM t;"
+                ),
+            );
+            assert!(said.status.success() && said.out == "1\n", "{}: {said:?}", image.display());
+            std::fs::remove_file(image.canonicalize().expect("it is there")).expect("it is closed");
+        }
+    }
+}
+
+#[test]
 fn refusals_say_what_to_do() {
     let place = Place::new();
     let said = place.run(".open file:/a.db?vfs=narufs\nSELECT 1;");
