@@ -24,11 +24,12 @@ use crate::mortal::most_pieces;
 
 /// An open database: one connection's.
 pub struct Db {
-    pub mount: Arc<Mount>,
     /// Its path in the image.
     pub path: String,
     pub file: File,
     pub state: Mutex<State>,
+    /// The last of its fields: a file keeps the image open, and whoever waits is told when this goes that it is closed.
+    pub mount: Arc<Mount>,
 }
 
 /// What changes of it.
@@ -97,7 +98,7 @@ impl Db {
             persist_wal: false,
             powersafe: true,
         };
-        Db { mount, path, file, state: Mutex::new(state) }
+        Db { path, file, state: Mutex::new(state), mount }
     }
 
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Answer {

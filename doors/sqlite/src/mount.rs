@@ -323,3 +323,35 @@ extern "C" fn sync_all() {
         let _ = syncing.join();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Db;
+    use crate::open::Handle;
+    use crate::plain::Plain;
+
+    /// Those are told with a lock held, and nobody waits for that in vain who has closed it.
+    #[test]
+    fn an_image_is_closed_before_those_are_told_who_wait_for_it() {
+        let room = tempfile::tempdir().expect("room");
+        let image = canonical(&room.path().join("image"));
+        let database = |mount, file| Handle::Db(Arc::new(Db::new(mount, "/a".to_owned(), file)));
+        let other = |mount, file| Handle::Plain(Arc::new(Plain::new(mount, file, false)));
+        for last in [database as fn(Arc<Mount>, File) -> Handle, other] {
+            let (size, memory) = (Some("16M".to_owned()), Some("64M".to_owned()));
+            let wishes = Wishes { size, memory, makes: true, ..Wishes::default() };
+            let mounted = mount(&image, wishes).expect("room");
+            let file = mounted.fs.create("/a").expect("room");
+            let last = last(mounted, file);
+            let telling = locked(&OPEN);
+            let closing = std::thread::spawn(move || drop(last));
+            // Each looks for a while by itself.
+            let options = MountOptions::new().memory(64 << 20);
+            let next = (0..5).find_map(|_| Fs::open(&image, &options).ok());
+            drop(telling);
+            closing.join().expect("it is closed");
+            assert!(next.is_some(), "it is told that it is closed while it is not");
+        }
+    }
+}

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An open file.
 pub struct Plain {
-    pub mount: Arc<Mount>,
     pub file: File,
     /// Whether it is a journal that is being written, past the memory of its database.
     counts: bool,
@@ -22,6 +21,8 @@ pub struct Plain {
     pub settles: bool,
     /// To be removed when it is closed.
     pub gone: Option<String>,
+    /// The last of its fields, as a database's is.
+    pub mount: Arc<Mount>,
 }
 
 impl Plain {
@@ -30,7 +31,7 @@ impl Plain {
             REAL.fetch_add(1, Ordering::SeqCst);
         }
         let (is_new, unsettled) = (AtomicBool::new(true), AtomicBool::new(false));
-        Plain { mount, file, counts, is_new, unsettled, settles: false, gone: None }
+        Plain { file, counts, is_new, unsettled, settles: false, gone: None, mount }
     }
 
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Answer {
