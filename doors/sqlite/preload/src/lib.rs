@@ -2,7 +2,7 @@
 //! NARUFS_SQLITE_IMAGE set.
 //!
 //! It stands in front of the functions that open a database, registers the VFS as the default before the first is
-//! opened, and hands on to SQLite's own; nothing else is changed. It does nothing where the image is not named, and it
+//! opened, and again after SQLite was shut down, and hands on to SQLite's own; nothing else is changed. It does nothing where the image is not named, and it
 //! needs a SQLite that is a shared library: one that a program has inside is not reached.
 
 #![allow(
@@ -11,7 +11,7 @@
 )]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 /// The name by which programs have SQLite, for those that load it for themselves alone.
 const LIBRARY: &CStr = c"libsqlite3.so.0";
@@ -44,23 +44,38 @@ fn functions() -> Option<narufs_sqlite::Functions> {
     unsafe { narufs_sqlite::Functions::found(|name| next(name).map(<*mut c_void>::cast_const)) }
 }
 
-/// Registers the VFS, once.
+/// Registers the VFS; again where SQLite was shut down, for it begins anew with its own as the default.
 fn register() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        if std::env::var_os("NARUFS_SQLITE_IMAGE").is_none() {
-            return;
-        }
-        let registered = functions().map(|functions| narufs_sqlite::register(&functions, true));
-        if !matches!(registered, Some(Ok(()))) {
-            // The program would go on with files elsewhere, and believe that they are in the image.
-            eprintln!(
-                "narufs: this SQLite cannot be served: it must be {}, 3.32 or later",
-                LIBRARY.to_string_lossy()
-            );
-            std::process::exit(1);
-        }
-    });
+    static FIRST: Once = Once::new();
+    static IS_NAMED: OnceLock<bool> = OnceLock::new();
+    if !IS_NAMED.get_or_init(|| std::env::var_os("NARUFS_SQLITE_IMAGE").is_some()) {
+        return;
+    }
+    FIRST.call_once(register_as_default);
+    if functions().is_some_and(|functions| begins_anew(&functions)) {
+        register_as_default();
+    }
+}
+
+/// Whether the default is the VFS that SQLite has by itself. One of the program's stays.
+fn begins_anew(functions: &narufs_sqlite::Functions) -> bool {
+    // SAFETY: the function takes null, or a name that ends. It gives null where SQLite does not begin, and the program is told
+    // why by the function that opens.
+    let [default, own] =
+        [std::ptr::null(), c"unix".as_ptr()].map(|name| unsafe { (functions.vfs_find)(name) });
+    !default.is_null() && default == own
+}
+
+fn register_as_default() {
+    let registered = functions().map(|functions| narufs_sqlite::register(&functions, true));
+    if !matches!(registered, Some(Ok(()))) {
+        // The program would go on with files elsewhere, and believe that they are in the image.
+        eprintln!(
+            "narufs: this SQLite cannot be served: it must be {}, 3.32 or later",
+            LIBRARY.to_string_lossy()
+        );
+        std::process::exit(1);
+    }
 }
 
 /// SQLite's own, after the VFS is registered.

@@ -48,6 +48,37 @@ fn a_stock_shell_and_a_program_of_python_find_their_databases_in_the_image() {
 }
 
 #[test]
+fn a_program_that_shuts_sqlite_down_finds_its_databases_in_the_image_again() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let (image, db) = (dir.path().join("image"), dir.path().join("a.db"));
+    // Functions of whatever stands in front of the library; one that is asked of the library itself is its own.
+    let python = "import ctypes, os, sys
+ctypes.CDLL('libsqlite3.so.0', mode=ctypes.RTLD_GLOBAL)
+sqlite = ctypes.CDLL(None)
+sqlite.sqlite3_vfs_find.restype = ctypes.c_void_p
+name = sys.argv[1].encode()
+TOLD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.c_void_p)
+def run(sql, name=name):
+    db, seen = ctypes.c_void_p(), []
+    assert sqlite.sqlite3_open(name, ctypes.byref(db)) == 0
+    told = TOLD(lambda _, n, values, names: seen.append(values[0].decode()) or 0)
+    assert sqlite.sqlite3_exec(db, sql, told, None, None) == 0, sql
+    assert sqlite.sqlite3_close(db) == 0
+    return seen
+run(b'create table t(a)')
+for _ in range(2):
+    assert sqlite.sqlite3_shutdown() == 0
+    print(*run(b'select count(*) from t'), os.path.exists(name))
+# One that the program has chosen stays.
+other = ctypes.c_void_p(sqlite.sqlite3_vfs_find(b'unix-dotfile'))
+assert sqlite.sqlite3_vfs_register(other, 1) == 0
+run(b'select 1', b':memory:')
+print(sqlite.sqlite3_vfs_find(None) == other.value)";
+    let program = run(&image, Some(dir.path()), &["python3", "-c", python, &db.to_string_lossy()]);
+    assert_eq!(said(&program), "0 False\n0 False\nTrue");
+}
+
+#[test]
 fn what_does_not_lie_where_the_image_stands_is_the_system_s() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
     let (image, at) = (dir.path().join("image"), dir.path().join("at"));
