@@ -130,9 +130,11 @@ fn hold_chains(state: &mut State<'_>) {
                 let Ok(bytes) = state.image.read(next) else { break };
                 let block = next;
                 next = image::word(&bytes, BLOCK_HEADER_SIZE);
-                if is_whole && known.insert(block) {
-                    let position = image::header(&bytes).map_or(0, |header| header.position.get());
-                    behind.push(Found { block, bucket, next, marked: false, position, broken: false });
+                if known.insert(block) {
+                    // A damaged one only says what is behind it, which is no first then.
+                    let header = image::header(&bytes).filter(|_| is_whole);
+                    let position = header.map_or(0, |header| header.position.get());
+                    behind.push(Found { block, bucket, next, marked: false, position, broken: !is_whole });
                 }
             }
         }
@@ -327,6 +329,17 @@ mod tests {
         assert_eq!(of(&[found(7, 8, false, 4), found(8, 0, true, 6), found(9, 0, true, 0)]), [9, 7]);
         let damaged = Found { broken: true, ..found(6, 5, false, 3) };
         assert_eq!(of(&[damaged, found(7, 8, false, 4), found(8, 0, true, 6)]), [7]);
+    }
+
+    /// What leads there is mended in the next round, and what is behind the damaged block comes with it.
+    #[test]
+    fn what_is_behind_a_damaged_block_does_not_stand_for_what_leads_to_it() {
+        let broken = |block, next, position| Found { broken: true, ..found(block, next, false, position) };
+        assert_eq!(of(&[broken(7, 9, 4), broken(9, 8, 0), found(8, 0, false, 5)]), [7]);
+        assert_eq!(of(&[broken(7, 9, 4), broken(9, 8, 0), found(8, 0, true, 5)]), [7]);
+        // Beside what is newer than all, and may be what was there before.
+        let lost = [broken(7, 9, 4), broken(9, 8, 0), found(8, 0, true, 5), found(6, 0, false, 6)];
+        assert_eq!(of(&lost), [6, 7]);
     }
 
     #[test]
