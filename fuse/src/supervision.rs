@@ -146,6 +146,12 @@ impl Inherited {
     }
 }
 
+/// The number of the device of the mount that has this memory, if that was noted.
+pub fn device_in(memory: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    let session = Takeover::session_in(memory)?;
+    Agreed::from_bytes(&session).map(|agreed| agreed.device)
+}
+
 /// What is said once in the life of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed {

@@ -6,7 +6,7 @@ use super::deaths::Deaths;
 use crate::holder;
 use narufs_fuse::mount::process::exit_status;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, waitid};
 use std::collections::BTreeMap;
@@ -58,6 +58,13 @@ impl Program {
     /// The program that this process runs.
     pub fn own() -> io::Result<Program> {
         Program::open(Path::new("/proc/self/exe"))
+    }
+
+    /// The device that it lies on. Nobody who serves that is asked.
+    pub fn device(&self) -> io::Result<(u32, u32)> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(&self.file, "", flags, StatxFlags::empty())?;
+        Ok((found.stx_dev_major, found.stx_dev_minor))
     }
 
     /// A command line that begins with it, of a process in the caller's group.

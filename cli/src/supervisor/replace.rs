@@ -1,8 +1,8 @@
 //! Another program takes the place of the one that a supervisor runs and starts servers from.
 //!
 //! # Protocol
-//! 1. The new program says whether it understands the options and the memory that is left; nothing is touched. If not, that
-//!    is all.
+//! 1. The new program, which must not lie in the mount itself, says whether it understands the options and the memory that is
+//!    left; nothing is touched. If not, that is all.
 //! 2. The server is told to stop, and a new one starts from the new program, as after a kill. If it ends before it serves,
 //!    the old program starts the next.
 //! 3. When it serves, the supervisor's process goes on as the new program. Its descriptors wait for that in a socket, which
@@ -13,7 +13,7 @@ use super::control::{Asker, Control};
 use super::deaths::Deaths;
 use super::program::{self, Exit, Program, Running};
 use super::{Signals, Supervisor};
-use narufs_fuse::supervision::MEMORY;
+use narufs_fuse::supervision::{MEMORY, device_in};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,11 +72,21 @@ impl Supervisor {
         if self.trial.is_some() || !self.server.is_ready || !self.survives {
             return refuse("no server is there that could make room, try again".to_owned());
         }
+        // Nobody would serve it when it is to be started.
+        if self.mounts_what_has(&program) {
+            return refuse("it lies in the mount that it is to serve: copy it elsewhere".to_owned());
+        }
         if let Err(why) = self.check(&program) {
             return refuse(why);
         }
         self.trial = Some(Trial { other: program, is_started: false, asker });
         self.say(&ToServer::Stop);
+    }
+
+    /// Whether a program is a file of the mount itself.
+    fn mounts_what_has(&self, program: &Program) -> bool {
+        let mount = self.kept.get(MEMORY).and_then(|memory| device_in(memory.as_fd()));
+        mount.is_some() && mount == program.device().ok()
     }
 
     /// Asks a program whether it can go on from here.

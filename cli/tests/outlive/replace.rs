@@ -1,6 +1,8 @@
 //! Another version of the program takes over while programs use the mount.
 
 use crate::support::{Mounted, narufs, said};
+use narufs_testing::lab::Ring;
+use narufs_testing::place::Place;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
@@ -173,6 +175,29 @@ fn shared_memory(mounted: &Mounted) -> File {
         })
     });
     File::options().read(true).write(true).open(memory.expect("it keeps it")).expect("root may")
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_program_that_lies_in_the_mount_itself_is_refused() {
+    let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room");
+    // Below the mount there is the one that serves it, whose name leads into it from then on.
+    let program = place.point().join("narufs");
+    fs::copy(BINARY, &program).expect("room");
+    let mounted = Mounted::of_place_by(&program, place, "noatime,permissions=server");
+    fs::copy(BINARY, &program).expect("room");
+    let (before, server) = (mounted.incarnation(), mounted.server());
+    let out = Command::new(&program).arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
+    assert!(!out.status.success() && said(&out).contains("copy it elsewhere"), "{}", said(&out));
+    assert_eq!((mounted.incarnation(), mounted.server()), (before, server));
+    kill_process(mounted.supervisor, Signal::HUP).expect("it lives");
+    // Heard after that, and by a supervisor that waits for nothing in its mount.
+    mounted.upgrade();
+    assert_eq!(mounted.incarnation(), before + 1);
+    assert_eq!(program_of(mounted.server()), Path::new(BINARY));
+    assert!(fs::read(&program).expect("readable") == fs::read(BINARY).expect("readable"));
+    mounted.end();
 }
 
 #[test]

@@ -51,7 +51,8 @@ impl Mounted {
         Mounted::of_place_by(Path::new(env!("CARGO_BIN_EXE_narufs")), place, options)
     }
 
-    fn of_place_by(program: &Path, place: Place, options: &str) -> Mounted {
+    /// The same, served by this program.
+    pub fn of_place_by(program: &Path, place: Place, options: &str) -> Mounted {
         let out = mount_by(Command::new(program), &place, options);
         assert!(out.status.success(), "{}", said(&out));
         let supervisor = control::supervisor_pid(&place.point()).expect("it answers");

@@ -25,6 +25,7 @@ use super::requests::{Lanes, RequestSlot, Requests};
 use crate::planted::kill::{self, Step};
 use crate::{Error, Result};
 use rustix::mm::{MapFlags, ProtFlags};
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -274,6 +275,21 @@ impl Takeover {
         Some(bytes)
     }
 
+    /// The same, of memory that is not to be mapped.
+    pub fn session_in(file: BorrowedFd<'_>) -> Option<[u8; SESSION_BYTES]> {
+        let (mut noted, mut bytes) = ([0; 8], [0; SESSION_BYTES]);
+        let read = |into: &mut [u8], at: usize| {
+            let wanted = into.len();
+            rustix::io::pread(file, into, at as u64).is_ok_and(|read| read == wanted)
+        };
+        let is_read = read(&mut noted, offset_of!(Header, has_session))
+            && read(&mut bytes, offset_of!(Header, session));
+        for word in bytes.as_chunks_mut::<8>().0 {
+            *word = u64::from_ne_bytes(*word).to_le_bytes();
+        }
+        (is_read && noted != [0; 8]).then_some(bytes)
+    }
+
     /// Notes what was agreed on with the kernel.
     pub fn set_session(&self, bytes: [u8; SESSION_BYTES]) {
         let header = self.header();
@@ -377,8 +393,11 @@ mod tests {
     fn a_successor_finds_what_was_left() {
         let memory = Takeover::create(100).expect("memory");
         assert_eq!((memory.incarnation(), memory.session()), (0, None));
+        assert_eq!(Takeover::session_in(memory.descriptor()), None);
         assert!(memory.is_of([4; IMAGE_WORDS]));
-        memory.set_session([7; SESSION_BYTES]);
+        let session = std::array::from_fn(|at| at as u8);
+        memory.set_session(session);
+        assert_eq!(Takeover::session_in(memory.descriptor()), Some(session));
         memory.note_pause(5);
         memory.note_pause(3);
         let file = again(&memory);
@@ -386,7 +405,7 @@ mod tests {
         Takeover::check(file.try_clone().expect("a descriptor")).expect("it can be taken over");
         let next = Takeover::adopt(file).expect("it is there");
         assert_eq!((next.incarnation(), next.frames()), (1, 100));
-        assert_eq!((next.session(), next.longest_pause()), (Some([7; SESSION_BYTES]), 5));
+        assert_eq!((next.session(), next.longest_pause()), (Some(session), 5));
         assert!(next.frame_region().is_inherited());
         assert!(next.is_of([4; IMAGE_WORDS]));
         assert!(!next.is_of([4, 4, 4, 4, 4, 5]));
