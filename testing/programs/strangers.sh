@@ -53,9 +53,34 @@ for options in "${ways[@]}"; do
     as_user "$program" umount "$home/volume" || fail "$options: its user cannot unmount it"
     ! is_mounted "$home/volume" || fail "$options: it stays mounted"
 done
+server_of() { as_user "$program" stats "$1" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'; }
+# One that does not answer is cut off by its user, and whoever waits for it gets an error.
+mountpoint -q /sys/fs/fuse/connections || mount -t fusectl fusectl /sys/fs/fuse/connections
+as_user "$program" mount "$home/image" "$home/volume" -o supervise=no
+server=$(server_of "$home/volume")
+# In the directory before it is detached: there are no names to be looked up on the way.
+coproc waits { as_user bash -c 'cd "$0" && echo there && read -r && exec mkdir made' "$home/volume" 2>/dev/null; }
+caller=$waits_PID
+started "$caller"
+read -r <&"${waits[0]}"
+kill -STOP "$server"
+echo >&"${waits[1]}"
+as_user "$program" umount --force "$home/volume" || fail "its user cannot cut it off"
+! is_mounted "$home/volume" || fail "it stays mounted when it is cut off"
+! await "$caller" || fail "a server that was stopped has made a directory"
+end "$server"
+# Where nobody can be cut off that is said.
+as_user "$program" mount "$home/image" "$home/volume" -o supervise=no
+server=$(server_of "$home/volume")
+mount -t tmpfs none /sys/fs/fuse/connections
+! as_user "$program" umount --force "$home/volume" 2>"$WORK/err" || fail "it was said that its users were cut off"
+grep -q 'who uses it is not cut off: .*/sys/fs/fuse/connections' "$WORK/err" || fail "$(cat "$WORK/err")"
+umount /sys/fs/fuse/connections
+! is_mounted "$home/volume" || fail "it stays mounted when nobody can be cut off"
+tail --pid="$server" -f /dev/null
 # One that is asked to end unmounts by its broker.
 as_user "$program" mount "$home/image" "$home/volume" -o supervise=no
-server=$(as_user "$program" stats "$home/volume" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')
+server=$(server_of "$home/volume")
 end "$server" TERM
 ! is_mounted "$home/volume" || fail "a server that was asked to end left its mount"
 

@@ -45,6 +45,8 @@ pub enum IfBusy {
     Abort,
 }
 
+const UNREACHED: &str = "the control file system of FUSE (/sys/fs/fuse/connections) could not be reached";
+
 /// A mount that this process has made.
 #[derive(Debug)]
 pub struct Mount {
@@ -154,8 +156,7 @@ impl Mount {
     /// Nothing, if the connection has ended.
     pub(crate) fn abort(&self) -> io::Result<()> {
         let Some(control) = &self.control else {
-            let why = "the control file system of FUSE (/sys/fs/fuse/connections) could not be reached";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+            return Err(io::Error::new(io::ErrorKind::Unsupported, UNREACHED));
         };
         rustix::io::write(control, b"1")?;
         Ok(())
@@ -219,7 +220,13 @@ pub fn unmount_device(point: &Path, device: (u32, u32), busy: IfBusy) -> io::Res
 /// Ends the topmost mount at `point`.
 pub fn unmount(point: &Path, busy: IfBusy) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
-        return helper::unmount(point, busy != IfBusy::Refuse);
+        // The helper cuts nobody off. Before the place is another's.
+        let abort = (busy == IfBusy::Abort).then(|| abort_file_at(point));
+        helper::unmount(point, busy != IfBusy::Refuse)?;
+        if let Some(abort) = abort {
+            rustix::io::write(abort?, b"1")?;
+        }
+        return Ok(());
     }
     let flags = match busy {
         IfBusy::Refuse => UnmountFlags::empty(),
@@ -227,6 +234,16 @@ pub fn unmount(point: &Path, busy: IfBusy) -> io::Result<()> {
         IfBusy::Abort => UnmountFlags::DETACH | UnmountFlags::FORCE,
     };
     Ok(rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW)?)
+}
+
+/// The file that cuts off the topmost mount at `point`: it is of the user who has mounted that.
+fn abort_file_at(point: &Path) -> io::Result<OwnedFd> {
+    let found = mountinfo::find(point)?.filter(mountinfo::Entry::is_ours);
+    let entry = found.ok_or(Errno::INVAL)?;
+    of_connection(entry.device.1, "abort", OFlags::WRONLY).map_err(|e| {
+        let why = format!("it is detached, but who uses it is not cut off: {UNREACHED}: {e}");
+        io::Error::new(io::ErrorKind::Unsupported, why)
+    })
 }
 
 /// The absolute path of a mount point, found without touching what is mounted there (it may be dead).
