@@ -12,6 +12,7 @@ use crate::mount::{Broker, FuseOptions, Idle, IfBusy, Mount, Transport};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Session};
 use crate::supervision::{ABORT, Agreed, DEVICE, Supervision, clone_name};
+use crate::sys;
 use crate::transport::awake::Awake;
 use crate::transport::device::DevicePort;
 use crate::transport::ending::Ending;
@@ -142,7 +143,7 @@ impl<O: Operations> Server<O> {
         let port = Arc::new(if supervision.is_some() { port.pinned() } else { port });
         let session = Session::new(operations, features).supervised(supervision.cloned());
         let session = Arc::new(session.beside_others(stays));
-        let notifier = Notifier { channel: port.clone() };
+        let notifier = Notifier::new(&port);
         session.notified_by(&notifier);
         session.measures(port.latencies());
         let (lanes, queues, transport) = (Vec::new(), Vec::new(), Transport::Device);
@@ -329,7 +330,7 @@ pub struct Counters<O> {
 /// kernel may wait for pages, and deliver a request of io_uring in the thread that waits.
 #[derive(Clone)]
 pub struct Notifier {
-    channel: Arc<dyn Channel>,
+    port: Arc<DevicePort>,
 }
 
 impl std::fmt::Debug for Notifier {
@@ -339,10 +340,25 @@ impl std::fmt::Debug for Notifier {
 }
 
 impl Notifier {
+    /// One over this port.
+    pub(crate) fn new(port: &Arc<DevicePort>) -> Notifier {
+        Notifier { port: Arc::clone(port) }
+    }
+
     /// Sends one; ENOENT only says that the kernel had nothing cached.
     pub fn send(&self, notification: &Notification<'_>) -> io::Result<()> {
         let (code, bytes) = notification.encode();
-        self.channel.send(0, code, &[&bytes])
+        self.port.send(0, code, &[&bytes])
+    }
+
+    /// Gives the calling thread, which takes no signals any more, a table of descriptors of its own, in which is what this
+    /// sends over alone, for as long as it keeps what it gets. To be called by a thread that owns no other.
+    ///
+    /// # Errors
+    /// Those of the calls: then it may have no descriptors at all.
+    pub(crate) fn alone(&self) -> io::Result<OwnedFd> {
+        sys::block_signals()?;
+        sys::alone_with(self.port.as_fd())
     }
 }
 

@@ -9,6 +9,7 @@
 
 use super::channel::ToServer;
 use super::program::{Program, Running};
+use super::remains::Remains;
 use super::replace::{State, hand_over};
 use super::{Supervisor, channel, open_control};
 use crate::failure::{Failure, Status};
@@ -60,8 +61,8 @@ pub fn replace_supervisor(
 ) -> io::Result<(OwnedFd, u32)> {
     let (ours, theirs) = channel::pair()?;
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let left =
-        hand_over(kept, &Running { pidfd: own, socket: theirs, is_ready: state.is_ready }, None, state)?;
+    let server = Running { pidfd: own, socket: theirs, is_ready: state.is_ready };
+    let left = hand_over(kept, &server, &Remains::default(), None, state)?;
     start(left)?;
     poll(&mut [PollFd::new(&ours, PollFlags::IN)], Some(&PATIENCE))?;
     match channel::receive(ours.as_fd(), false)? {

@@ -7,15 +7,20 @@ use crate::broker::mounter::detach;
 use crate::failure::{Failure, Status};
 use narufs_engine::takeover::now;
 use narufs_fuse::supervision::{ABORT, DEVICE};
+use rustix::event::Timespec;
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+
+/// How long a server that is heard no more may take to end.
+const PASSING: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 impl Supervisor {
     /// Starts another server, unless that was the last: then the outcome.
     pub(super) fn server_ended(&mut self) -> Option<Result<(), Failure>> {
         let died_at = now();
-        let exit = match self.server.wait() {
+        let exit = match self.exit() {
             Ok(exit) => exit,
             Err(e) => return Some(Err(Failure::about(Status::Failed, &self.dir, e))),
         };
@@ -34,6 +39,8 @@ impl Supervisor {
                 return Some(Err(Failure::about(Status::MountFailed, &self.dir, why)));
             }
             _ if !self.survives => {
+                // A thread of it may be there still, with the device.
+                cut_off(&self.kept);
                 let why = format!("the server ended, and the mount with it: {exit}");
                 return Some(Err(Failure::about(Status::Failed, &self.dir, why)));
             }
@@ -83,6 +90,24 @@ impl Supervisor {
             self.say(&ToServer::Unmount);
         }
         None
+    }
+
+    /// How the server has ended. One that is heard no more and does not end is not waited for: a thread of it may wait in the
+    /// kernel for what the next one does.
+    fn exit(&mut self) -> io::Result<Exit> {
+        // Who has said so ends by itself, and its status counts.
+        let has_said_so = matches!(self.last_words, Some(ToSupervisor::Ended));
+        if has_said_so || self.server.ends_within(&PASSING) {
+            return self.server.wait();
+        }
+        if let Err(e) = self.server.kill() {
+            tracing::debug!("{}: its server cannot be killed: {e}", self.dir.display());
+        }
+        // Else it stays in the kernel's table until this process ends.
+        if let Ok(process) = self.server.pidfd.try_clone() {
+            self.remains.add(process);
+        }
+        Ok(Exit::Unknown)
     }
 
     /// The mount has never worked.

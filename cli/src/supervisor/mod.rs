@@ -18,6 +18,12 @@
 //! 2. A server that ends without having said that the mount has ended is followed by another one, which gets all that is
 //!    kept.
 //! 3. Before the first server serves there is no mount: its end is the end.
+//! 4. The end of a server is that of its process, or of its end of the conversation, whichever is noticed first: no process ends
+//!    while a thread of it waits in the kernel for a request that the next server is to answer. Such a thread has nothing
+//!    else of the server's open (`narufs_fuse::binding`, `apart`), so when the conversation has ended all others have, and
+//!    the image is free. Unless the server has said that the mount has ended, its process has a moment to end as well; then it
+//!    is killed, so that nothing of it comes back, the next one is started, and its status is asked for when it is gone
+//!    ([`remains`]).
 //!
 //! # Invariants
 //! Of all that is kept there is a duplicate here from its first use until the mount has ended.
@@ -29,6 +35,7 @@ pub mod control;
 pub mod deaths;
 mod ends;
 pub mod program;
+pub mod remains;
 pub mod replace;
 pub mod store;
 
@@ -41,6 +48,7 @@ use narufs_fuse::mount::process::protect_keeper;
 use narufs_fuse::mount::{mountinfo, place};
 use nix::sys::signal::{SigSet, Signal};
 use program::{Exit, Program, Running};
+use remains::Remains;
 use replace::Trial;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -92,6 +100,7 @@ pub fn run(
         program,
         kept,
         server,
+        remains: Remains::default(),
         deaths: Deaths::default(),
         signals,
         control: open_control(),
@@ -124,7 +133,8 @@ pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
     let signals = Signals::new().map_err(failed)?;
     // The program before this one in this process has held them back.
     Signals::release();
-    let replace::Inherited { kept, server, control, state } = replace::Inherited::read().map_err(failed)?;
+    let replace::Inherited { kept, server, remains, control, state } =
+        replace::Inherited::read().map_err(failed)?;
     let mut supervisor = Supervisor {
         dir: dir.to_owned(),
         below: None,
@@ -133,6 +143,7 @@ pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
         path: program::own_name().map_err(failed)?,
         kept,
         server,
+        remains,
         deaths: state.deaths,
         signals,
         control,
@@ -212,6 +223,8 @@ struct Supervisor {
     path: PathBuf,
     kept: BTreeMap<String, OwnedFd>,
     server: Running,
+    /// Of servers before it.
+    remains: Remains,
     deaths: Deaths,
     signals: Signals,
     control: Option<Control>,
@@ -243,19 +256,22 @@ impl Supervisor {
         loop {
             // Without a place to be asked at, one more look at the signals.
             let control = self.control.as_ref().map_or(self.signals.upgrade.as_fd(), AsFd::as_fd);
-            let mut events = [
+            let mut events = vec![
                 PollFd::new(&self.server.socket, PollFlags::IN),
                 PollFd::new(&self.server.pidfd, PollFlags::IN),
                 PollFd::new(&self.signals.unmount, PollFlags::IN),
                 PollFd::new(&self.signals.upgrade, PollFlags::IN),
                 PollFd::from_borrowed_fd(control, PollFlags::IN),
             ];
+            events.extend(self.remains.events());
             match poll(&mut events, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(Failure::about(Status::Failed, &self.dir, io::Error::from(e))),
             }
-            let [_, ended, unmount, upgrade, asked] = events.map(|event| !event.revents().is_empty());
-            self.listen(&mut ready);
+            let heard: Vec<bool> = events.iter().map(|event| !event.revents().is_empty()).collect();
+            let [_, ended, unmount, upgrade, asked, ..] = heard[..] else { continue };
+            self.remains.bury();
+            let is_silent = self.listen(&mut ready);
             if unmount {
                 self.pass_on_signals();
             }
@@ -271,7 +287,7 @@ impl Supervisor {
                     Err(e) => tracing::warn!("a question is not heard: {e}"),
                 }
             }
-            if ended {
+            if ended || is_silent {
                 // What it has said before its end is in the socket.
                 self.listen(&mut ready);
                 if let Some(outcome) = self.server_ended() {
@@ -281,16 +297,16 @@ impl Supervisor {
         }
     }
 
-    /// Hears what the server has said.
-    fn listen(&mut self, ready: &mut Option<impl FnOnce(&[String])>) {
+    /// Hears what the server has said; true: that was all.
+    fn listen(&mut self, ready: &mut Option<impl FnOnce(&[String])>) -> bool {
         loop {
             let (message, descriptors) = match channel::receive(&self.server.socket, false) {
                 Ok(Some(heard)) => heard,
-                Ok(None) => return,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Ok(None) => return true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(e) => {
                     tracing::error!("{}: its server says what nobody understands: {e}", self.dir.display());
-                    return;
+                    return false;
                 }
             };
             match message {

@@ -8,7 +8,9 @@ use narufs_fuse::mount::process::exit_status;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal, waitid,
+};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -45,7 +47,12 @@ pub struct Running {
 impl Running {
     /// Whether it ends while this waits.
     pub fn ends_within(&self, time: &Timespec) -> bool {
-        poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(time)).is_ok_and(|ready| ready > 0)
+        loop {
+            match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(time)) {
+                Err(Errno::INTR) => {}
+                ready => return ready.is_ok_and(|ready| ready > 0),
+            }
+        }
     }
 }
 
@@ -189,6 +196,14 @@ impl Running {
                 Ok(None) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
+        }
+    }
+
+    /// Has no thread of it run any more.
+    pub fn kill(&self) -> io::Result<()> {
+        match pidfd_send_signal(&self.pidfd, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(e) => Err(e.into()),
         }
     }
 

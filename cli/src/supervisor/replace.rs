@@ -8,10 +8,11 @@
 //! 3. When it serves, the supervisor's process goes on as the new program. Its descriptors wait for that in a socket, which
 //!    is standard input; it stays the parent of the server.
 
-use super::channel::{self, ToServer, ToSupervisor};
+use super::channel::{self, MOST_DESCRIPTORS, ToServer, ToSupervisor};
 use super::control::{Asker, Control};
 use super::deaths::Deaths;
 use super::program::{self, Exit, Program, Running};
+use super::remains::Remains;
 use super::{Signals, Supervisor};
 use narufs_fuse::supervision::{MEMORY, device_in};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,6 +29,8 @@ const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const SERVER_SOCKET: &str = "supervisor-socket";
 const SERVER_PROCESS: &str = "supervisor-process";
 const LISTENER: &str = "supervisor-listener";
+/// What the names of processes of earlier servers begin with.
+const REMAINS: &str = "supervisor-remains-";
 
 /// A program that has been accepted, and the one before it.
 #[derive(Debug)]
@@ -160,7 +163,8 @@ impl Supervisor {
         // The deaths of servers of another program say nothing of those of this one.
         let state =
             State { unmounts: self.unmounts, deaths: Deaths::default(), is_apart: false, is_ready: true };
-        let failed = match hand_over(&self.kept, &self.server, self.control.as_ref(), &state) {
+        let (control, remains) = (self.control.as_ref(), &self.remains);
+        let failed = match hand_over(&self.kept, &self.server, remains, control, &state) {
             Ok(left) => {
                 // In the group that it is in: the leader of a session, as services are, may lead no other.
                 let mut command = self.program.command_beside();
@@ -181,15 +185,18 @@ fn nobody_yet() -> ToServer {
 pub fn hand_over(
     kept: &BTreeMap<String, OwnedFd>,
     server: &Running,
+    remains: &Remains,
     control: Option<&Control>,
     state: &State,
 ) -> io::Result<OwnedFd> {
     let (ours, theirs) = channel::pair()?;
     program::tell(ours.as_fd(), kept)?;
-    let names = [SERVER_SOCKET, SERVER_PROCESS, LISTENER].map(str::to_owned);
-    let own = [Some(server.socket.as_fd()), Some(server.pidfd.as_fd()), control.map(AsFd::as_fd)];
-    let own: Vec<_> = own.into_iter().flatten().collect();
-    channel::send(&ours, &ToServer::Left(names[..own.len()].to_vec()), &own)?;
+    let server = [(SERVER_SOCKET, server.socket.as_fd()), (SERVER_PROCESS, server.pidfd.as_fd())];
+    let own = server.into_iter().chain(control.map(|control| (LISTENER, control.as_fd())));
+    let remains = remains.all().enumerate().map(|(number, process)| (format!("{REMAINS}{number}"), process));
+    let own = own.map(|(name, descriptor)| (name.to_owned(), descriptor)).chain(remains);
+    let (names, own): (Vec<_>, Vec<_>) = own.take(MOST_DESCRIPTORS).unzip();
+    channel::send(&ours, &ToServer::Left(names), &own)?;
     channel::send(&ours, state, &[])?;
     Ok(theirs)
 }
@@ -198,6 +205,7 @@ pub fn hand_over(
 pub struct Inherited {
     pub kept: BTreeMap<String, OwnedFd>,
     pub server: Running,
+    pub remains: Remains,
     pub control: Option<Control>,
     pub state: State,
 }
@@ -217,6 +225,9 @@ impl Inherited {
         }
         let heard = channel::receive(&socket, true)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let (state, _): (State, _) = heard;
+        let of_remains = |(name, _): &(String, OwnedFd)| name.starts_with(REMAINS);
+        let (remains, mut kept): (BTreeMap<_, _>, BTreeMap<_, _>) = kept.into_iter().partition(of_remains);
+        let remains = remains.into_values().collect();
         let mut take = |name| kept.remove(name);
         let (server, process) = (take(SERVER_SOCKET), take(SERVER_PROCESS));
         let control = take(LISTENER).map(Control::inherited);
@@ -224,6 +235,6 @@ impl Inherited {
             return Err(io::Error::other("no server was left"));
         };
         let is_ready = state.is_ready;
-        Ok(Inherited { kept, server: Running { pidfd, socket, is_ready }, control, state })
+        Ok(Inherited { kept, server: Running { pidfd, socket, is_ready }, remains, control, state })
     }
 }

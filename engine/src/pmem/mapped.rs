@@ -8,7 +8,7 @@
 //!   whoever shows it to a user must say that it is emulated.
 //! - *DAX*: a file or device of real persistent memory, mapped with `MAP_SYNC`.
 //!
-//! The file belongs to the user who runs the engine, is locked as long as it is mapped, and its space is
+//! The file belongs to the user who runs the engine, is locked until it is closed, and its space is
 //! reserved: a full file system is an error here, not a SIGBUS later.
 
 #![allow(unsafe_code, reason = "a leaf module: a mapping of persistent memory")]
@@ -125,10 +125,14 @@ impl MappedMemory {
             Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             _ => MapFlags::SHARED,
         };
+        // The file is opened once more to be mapped: that stays so until the last thread of a process is gone, one that cannot
+        // be killed too, and what is locked would stay locked.
+        let again = rustix::fs::open(path_of(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let mapped = again.as_ref().map_or(file.as_fd(), AsFd::as_fd);
         // SAFETY: a new mapping at a place the kernel chooses; nothing else is touched. Guarded by
         // `what_one_mapping_wrote_the_next_one_reads`.
         let start = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file.as_fd(), 0)
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, mapped, 0)
         }
         .map_err(|e| match e {
             Errno::OPNOTSUPP | Errno::INVAL if medium == Medium::Dax => refused(

@@ -16,9 +16,11 @@
 //! 4. A write without a reply keeps a place of its queue, and one of the requests that the kernel has under way in the
 //!    background. If writes kept all, the READ that they wait for would not come. So [`MOST_WAITING`] wait at a time;
 //!    any more are answered first, and their pages recalled right after.
+//! 5. It is no thread with descriptors that waits: [`apart`](super::apart).
 //!
 //! What this leaves to others: which pages there may be, and everything about the write itself.
 
+use super::apart::Apart;
 use super::engine::EngineOperations;
 use super::files::File;
 use crate::operations::Write;
@@ -94,13 +96,17 @@ struct Job {
 }
 
 impl Job {
-    fn run(self, notifier: Option<&Notifier>) {
+    fn run(self, notifier: Option<&Notifier>, apart: Option<&Apart>) {
         let (offset, len) = match &self.range {
             Some(range) => (range.start as i64, range.end.saturating_sub(range.start) as i64),
             None => (0, 0),
         };
         let message = Notification::InvalInode { nodeid: self.open.nid(), offset, len };
-        match notifier.map(|notifier| notifier.send(&message)) {
+        let sent = match apart {
+            Some(apart) => Some(apart.send(message)),
+            None => notifier.map(|notifier| notifier.send(&message)),
+        };
+        match sent {
             Some(Ok(())) if self.range.is_none() => self.open.lent().recalled(),
             Some(Ok(())) => {}
             // ENOENT: the kernel does not know the inode any more. Others: the mount is gone.
@@ -144,7 +150,7 @@ impl Recalls {
         let mut state = this.state.lock();
         if state.over {
             drop(state);
-            return job.run(this.notifier.get());
+            return job.run(this.notifier.get(), None);
         }
         let at_once = if state.waiting < MOST_WAITING {
             state.waiting += 1;
@@ -170,16 +176,21 @@ impl Recalls {
         }
         if let Some(job) = own {
             blocking::about_to_block();
-            this.finish(job);
+            this.finish(job, None);
         }
     }
 
     fn run(&self) {
+        let apart = self.notifier.get().map(Apart::begin).transpose();
+        let apart = apart.unwrap_or_else(|e| {
+            tracing::debug!("who is killed while it recalls pages may not end: {e}");
+            None
+        });
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                self.finish(job);
+                self.finish(job, apart.as_ref());
                 state = self.state.lock();
             } else if state.over {
                 return;
@@ -191,9 +202,9 @@ impl Recalls {
         }
     }
 
-    fn finish(&self, job: Job) {
+    fn finish(&self, job: Job, apart: Option<&Apart>) {
         let waits = job.reply.is_some();
-        job.run(self.notifier.get());
+        job.run(self.notifier.get(), apart);
         if waits {
             self.state.lock().waiting -= 1;
         }

@@ -109,7 +109,7 @@ impl<O: Operations> Server<O> {
 fn drain(port: &Arc<DevicePort>, service: &dyn Service) -> io::Result<u64> {
     let channel: Arc<dyn Channel> = port.clone();
     kill::step(Step::Resending);
-    if let Err(e) = (Notifier { channel: Arc::clone(&channel) }).send(&Notification::Resend) {
+    if let Err(e) = Notifier::new(port).send(&Notification::Resend) {
         // The mount is gone: the first look says so.
         tracing::debug!("nothing is sent again: {e}");
     }

@@ -7,6 +7,7 @@
 mod again;
 mod once;
 mod rows;
+mod waits;
 
 use narufs_engine::planted::kill::{Death, Step};
 use narufs_testing::mortal::{Case, Mortal, Ran, Way, cases, look};
