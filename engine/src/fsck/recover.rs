@@ -128,6 +128,12 @@ pub(super) fn onto(
         Err(e) => return Err(e),
     };
     let scan = media.ring.scan(sb, &device, &header)?;
+    // As a mount does before it writes anything home.
+    if scan.damage.is_none()
+        && let Err(e) = media.ring.can_carry(&scan)
+    {
+        return if let Error::Refused(why) = e { left(IssueKind::RingMissing, why) } else { Err(e) };
+    }
     let store = Arc::new(Store::new(device, *sb, Log::durable(), &StoreOptions::default()));
     let round = RoundId { epoch: header.epoch.get(), number: header.round.get() + 1 };
     match recovery::recover(&Checkpointer::new(store), &scan, round, &[], Onto::Memory) {

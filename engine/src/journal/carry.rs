@@ -21,6 +21,16 @@ use crate::{Error, Result};
 /// Slots written in one request.
 const WINDOW: u64 = 1024;
 
+/// What a ring is to hold.
+pub struct Plan {
+    /// Slots that no record fills.
+    holes: Vec<Position>,
+    /// Where the last commit there is ends.
+    range_start: Position,
+    /// The end, the commit that is made for it included.
+    end: Position,
+}
+
 impl Scan {
     /// Writes back the lines of what was found in memory: a killed process may have left them in the
     /// processor's caches.
@@ -37,17 +47,15 @@ impl Scan {
         memory.persist(0, RING_HEADER_SPACE);
     }
 
-    /// Makes the ring region of an image, whose first block is `start`, hold durably what this scan of its
-    /// staging has found. Nothing if it is the scan of a device. The scan must have found no damage.
+    /// How [`Scan::carry`] is to do it; `None` where there is nothing to carry.
     ///
     /// # Errors
-    /// Those of the device; [`Error::Refused`] if the ring is of another shape.
-    pub fn carry(&self, device: &dyn BlockDevice, start: u64) -> Result<()> {
+    /// [`Error::Refused`] if the ring is of another shape.
+    pub fn can_be_carried(&self) -> Result<Option<Plan>> {
         if self.memory().is_none() || self.end == self.head {
-            return Ok(());
+            return Ok(None);
         }
-        let mut reader = self.reader();
-        let (holes, range_start) = self.holes(&mut reader)?;
+        let (holes, range_start) = self.holes(&mut self.reader())?;
         let end =
             if range_start == self.end { self.end } else { (self.end + 1).next_multiple_of(BLOCK_SLOTS) };
         if !self.head.is_multiple_of(BLOCK_SLOTS) || end % BLOCK_SLOTS != 0 || end > self.limit() {
@@ -56,6 +64,17 @@ impl Scan {
                 self.head, self.end
             )));
         }
+        Ok(Some(Plan { holes, range_start, end }))
+    }
+
+    /// Makes the ring region of an image, whose first block is `start`, hold durably what this scan of its
+    /// staging has found. Nothing if it is the scan of a device. The scan must have found no damage.
+    ///
+    /// # Errors
+    /// Those of the device; [`Error::Refused`] if the ring is of another shape.
+    pub fn carry(&self, device: &dyn BlockDevice, start: u64) -> Result<()> {
+        let Some(Plan { holes, range_start, end }) = self.can_be_carried()? else { return Ok(()) };
+        let mut reader = self.reader();
         let (mut at, mut range_crc) = (self.head, 0);
         while at < end {
             let index = self.ring.index(at) as u64;

@@ -128,6 +128,7 @@ impl MappedMemory {
         // The file is opened once more to be mapped: that stays so until the last thread of a process is gone, one that cannot
         // be killed too, and what is locked would stay locked.
         let again = rustix::fs::open(path_of(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let again = again.and_then(beyond_standard);
         let mapped = again.as_ref().map_or(file.as_fd(), AsFd::as_fd);
         // SAFETY: a new mapping at a place the kernel chooses; nothing else is touched. Guarded by
         // `what_one_mapping_wrote_the_next_one_reads`.
@@ -142,6 +143,7 @@ impl MappedMemory {
             ),
             e => device_error("map the file", e),
         })?;
+        drop(again);
         // SAFETY: the mapping just made, whole; only children see a difference, and they have no use for it. Without
         // it they keep the file open, and locked. Guarded by narufs/tests/fork_locks.rs.
         let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontFork) };

@@ -248,6 +248,14 @@ impl RingMedia {
         }
     }
 
+    /// Whether [`RingMedia::carry`] would do so.
+    pub fn can_carry(&self, scan: &Scan) -> Result<()> {
+        match self {
+            RingMedia::Ssd(_) => scan.can_be_carried().map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// The ring as the journal takes it, once it is made.
     pub(super) fn media(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> Result<journal::Media> {
         match self {
