@@ -49,7 +49,7 @@ use narufs_fuse::mount::{mountinfo, place};
 use nix::sys::signal::{SigSet, Signal};
 use program::{Exit, Program, Running};
 use remains::Remains;
-use replace::Trial;
+use replace::{NO_SERVER, Trial};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -275,23 +275,26 @@ impl Supervisor {
             if unmount {
                 self.pass_on_signals();
             }
+            if ended || is_silent {
+                // What it has said before its end is in the socket.
+                self.listen(&mut ready);
+                if let Some(outcome) = self.server_ended() {
+                    return outcome;
+                }
+                // The rest is for the next one, which alone may be able to answer: a name may lead through its mount.
+                continue;
+            }
             if upgrade && Signals::count(&self.signals.upgrade) > 0 {
-                match Program::open(&self.path) {
-                    Ok(program) => self.upgrade(program, None),
-                    Err(e) => tracing::error!("{}: {e}", self.path.display()),
+                match self.server.is_ready.then(|| Program::open(&self.path)) {
+                    Some(Ok(program)) => self.upgrade(program, None),
+                    Some(Err(e)) => tracing::error!("{}: {e}", self.path.display()),
+                    None => tracing::warn!("the program is not replaced: {NO_SERVER}"),
                 }
             }
             if asked && let Some(control) = &self.control {
                 match control.accept() {
                     Ok((asker, program)) => self.upgrade(program, Some(asker)),
                     Err(e) => tracing::warn!("a question is not heard: {e}"),
-                }
-            }
-            if ended || is_silent {
-                // What it has said before its end is in the socket.
-                self.listen(&mut ready);
-                if let Some(outcome) = self.server_ended() {
-                    return outcome;
                 }
             }
         }

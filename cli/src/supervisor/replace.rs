@@ -26,6 +26,8 @@ use std::process::Stdio;
 /// How long a new program may take to look.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
+/// Why a program is refused when none serves.
+pub(super) const NO_SERVER: &str = "no server is there that could make room, try again";
 const SERVER_SOCKET: &str = "supervisor-socket";
 const SERVER_PROCESS: &str = "supervisor-process";
 const LISTENER: &str = "supervisor-listener";
@@ -73,7 +75,7 @@ impl Supervisor {
             }
         };
         if self.trial.is_some() || !self.server.is_ready || !self.survives {
-            return refuse("no server is there that could make room, try again".to_owned());
+            return refuse(NO_SERVER.to_owned());
         }
         // Nobody would serve it when it is to be started.
         if self.mounts_what_has(&program) {

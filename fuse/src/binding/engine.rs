@@ -74,7 +74,8 @@ impl EngineOperations {
         EngineOperations {
             read_only: options.read_only,
             sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only && !options.read_only,
-            recalls: Arc::default(),
+            // Programs that serve what they use share their locks with the mount.
+            recalls: Arc::new(Recalls::new(!options.shares_locks)),
             fs,
             started: SystemTime::now(),
             open: Handles::new(supervision.map_or(0, |supervision| supervision.memory().incarnation())),

@@ -16,7 +16,9 @@
 //! 4. A write without a reply keeps a place of its queue, and one of the requests that the kernel has under way in the
 //!    background. If writes kept all, the READ that they wait for would not come. So [`MOST_WAITING`] wait at a time;
 //!    any more are answered first, and their pages recalled right after.
-//! 5. It is no thread with descriptors that waits: [`apart`](super::apart).
+//! 5. It is no thread with descriptors that waits: [`apart`](super::apart). In a program that goes on when its mount has
+//!    ended it is, for what the program has open is not ours to close, not in another table either: a close has the file
+//!    flushed, which may be one of this mount, and wait for the very write that waits here.
 //!
 //! What this leaves to others: which pages there may be, and everything about the write itself.
 
@@ -120,9 +122,10 @@ impl Job {
 }
 
 /// The threads that tell the kernel. They are started when they are needed, and end with the mount.
-#[derive(Default)]
 pub(super) struct Recalls {
     notifier: OnceLock<Notifier>,
+    /// Whether all that is open here is the server's.
+    is_own_process: bool,
     state: Mutex<State>,
     /// There is something to do, or all is over.
     wake: Condvar,
@@ -140,6 +143,12 @@ struct State {
 }
 
 impl Recalls {
+    /// None that wait; `is_own_process`: nothing but a server runs in this process.
+    pub(super) fn new(is_own_process: bool) -> Recalls {
+        let (notifier, state, wake) = (OnceLock::new(), Mutex::default(), Condvar::new());
+        Recalls { notifier, is_own_process, state, wake }
+    }
+
     /// Messages go this way.
     pub(super) fn set_notifier(&self, notifier: &Notifier) {
         // There is one for each mount; the first stands.
@@ -181,7 +190,7 @@ impl Recalls {
     }
 
     fn run(&self) {
-        let apart = self.notifier.get().map(Apart::begin).transpose();
+        let apart = self.notifier.get().filter(|_| self.is_own_process).map(Apart::begin).transpose();
         let apart = apart.unwrap_or_else(|e| {
             tracing::debug!("who is killed while it recalls pages may not end: {e}");
             None
