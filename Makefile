@@ -14,7 +14,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak endure outlive cluster cluster-figures fuzz fuzz-coverage doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay test-objects bench-objects test-slatedb
+.PHONY: help run stop build test test-full test-baselines crash-full soak endure outlive cluster cluster-figures fuzz fuzz-keep fuzz-coverage doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay test-objects bench-objects test-slatedb
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -134,10 +134,13 @@ bench-objects: build ## durable puts, and gets, beside LocalFileSystem on ext4, 
 	scripts/bench-objects.sh target/release/examples/puts
 
 FUZZ_SECONDS ?= 600
-fuzz: test-deps ## arbitrary images, requests, and memory left by a server, FUZZ_SECONDS (600) each
-	scripts/fuzz.sh $(FUZZ_SECONDS)
+fuzz: test-deps ## arbitrary images, requests, and memory left by a server, FUZZ_SECONDS (600) each; recorded in docs/fuzz.tsv
+	FUZZ_RECORD=docs/fuzz.tsv scripts/fuzz.sh $(FUZZ_SECONDS)
 
-fuzz-coverage: ## what of the code that reads such input the fuzzers' inputs reach: docs/TRUST.md (llvm of rustc's version)
+fuzz-keep: ## keeps the inputs that make fuzz has found, the fewest that reach as much, in fuzz/seeds
+	scripts/fuzz-keep.sh
+
+fuzz-coverage: ## what of the code that reads such input the fuzzers' inputs reach: docs/TRUST.md (rustup's llvm-tools)
 	scripts/fuzz-coverage.sh
 
 bench: bench-deps build ## compare file systems on one device, some minutes; target/report (root)

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # How much of the code that reads images, journals, requests, and what a killed server has left, the fuzzers' inputs reach:
-# `fuzz-coverage.sh` runs all of fuzz/corpus once through targets that count, and prints lines by file. It takes llvm-cov and
-# llvm-profdata of the version that rustc has.
+# `fuzz-coverage.sh` runs all of fuzz/corpus, and what fuzz/seeds keeps, once through targets that count, and prints lines by
+# part. It takes llvm-cov and llvm-profdata of the version that rustc has: those of rustup's llvm-tools, or the distribution's.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 target=$(rustc -vV | sed -n 's/^host: //p')
 version=$(rustc -vV | sed -nE 's/^LLVM version: ([0-9]+).*/\1/p')
 work=$PWD/target/coverage
-for tool in llvm-profdata-$version llvm-cov-$version; do
-    command -v "$tool" >/dev/null || {
-        echo "narufs: no $tool: apt-get install llvm-$version" >&2
-        exit 1
-    }
-done
+tools=$(rustc --print sysroot)/lib/rustlib/$target/bin
+if [[ -x $tools/llvm-cov && -x $tools/llvm-profdata ]]; then
+    cov=$tools/llvm-cov profdata=$tools/llvm-profdata
+elif cov=$(command -v "llvm-cov-$version") && profdata=$(command -v "llvm-profdata-$version"); then
+    :
+else
+    echo "narufs: no llvm-cov of LLVM $version: rustup component add llvm-tools, or apt-get install llvm-$version" >&2
+    exit 1
+fi
 mkdir -p "$work"
 rm -f "$work"/*.profraw
 RUSTFLAGS="--cfg fuzzing -Cinstrument-coverage -Cdebug-assertions" CARGO_PROFILE_RELEASE_LTO=off \
@@ -21,12 +24,13 @@ objects=()
 for name in fsck mount left requests; do
     program=$work/$target/release/$name
     objects+=(-object "$program")
-    [[ -d corpus/$name ]] || continue
+    mkdir -p "corpus/$name"
+    [[ ! -f seeds/$name.tar.xz ]] || tar -xJf "seeds/$name.tar.xz" -C "corpus/$name" --skip-old-files
     LLVM_PROFILE_FILE=$work/$name-%p.profraw "$program" "corpus/$name" -runs=0 -rss_limit_mb=4096 >"$work/$name.log" 2>&1
 done
-"llvm-profdata-$version" merge -sparse "$work"/*.profraw -o "$work/all.profdata"
+"$profdata" merge -sparse "$work"/*.profraw -o "$work/all.profdata"
 # Tests are no part of it, and neither is what others wrote.
-"llvm-cov-$version" report "${objects[@]}" -instr-profile "$work/all.profdata" \
+"$cov" report "${objects[@]}" -instr-profile "$work/all.profdata" \
     --ignore-filename-regex='/registry/|/rustc/|/fuzz/|/fuzzing|/tests' -show-region-summary=false \
     -show-branch-summary=false -show-functions=false >"$work/report.txt"
 # Of each part: its lines, and those that were reached.
