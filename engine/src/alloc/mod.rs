@@ -46,10 +46,11 @@ pub use reservation::{Reservation, SLACK_OF_RECORD, VolatileExtent};
 use crate::device::BLOCK_SIZE;
 use crate::format::{BLOCKS_PER_GROUP, BlockKind, Position};
 use crate::planted::{self, Bug};
-use crate::store::{DELTA_HEADER_SIZE, Handle, Profile, Store};
+use crate::store::{DELTA_HEADER_SIZE, Handle, PageRef, Profile, Store};
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock, Rounds};
 use crate::{Error, Result};
+use std::ops::Range;
 
 use beyond::Beyond;
 use budget::Budget;
@@ -133,6 +134,18 @@ impl std::fmt::Debug for Alloc {
 
 fn no_space() -> Error {
     Error::Errno(libc::ENOSPC)
+}
+
+/// Whether all these blocks are in use as an operation sees it: it may free what it has allocated, and nothing twice.
+fn is_used(h: &Handle<'_>, bitmap: &PageRef, blocks: Range<u32>) -> bool {
+    let is_set = |first, count| bitmap.read(|bytes| bits::all_set(bytes, first, count));
+    if !h.staged_bits(bitmap).any(|(bits, _)| bits.start < blocks.end && blocks.start < bits.end) {
+        return is_set(blocks.start, blocks.end - blocks.start);
+    }
+    blocks.into_iter().all(|block| {
+        let staged = h.staged_bits(bitmap).rev().find(|(bits, _)| bits.contains(&block));
+        staged.map_or_else(|| is_set(block, 1), |(_, set)| set)
+    })
 }
 
 impl Alloc {
@@ -284,8 +297,8 @@ impl Alloc {
     /// [`Error::Corrupt`] if a block is not one that can be allocated, or is free already.
     pub fn free(&self, h: &mut Handle<'_>, extent: Extent, was_metadata: bool) -> Result<()> {
         let (bitmap, first) = self.bitmap_of(h.store(), extent)?;
-        // Metadata may be freed by the operation that allocated it; a thread that frees it has verified the page.
-        if !was_metadata && !bitmap.read(|bytes| bits::all_set(bytes, first, extent.len)) {
+        // Of metadata too: a page that verifies may be led to from two places, or the bitmap say that it is free.
+        if !is_used(h, &bitmap, first..first + extent.len) {
             return Err(Error::Corrupt {
                 what: "extent",
                 place: format!("blocks {} to {}", extent.start, extent.end() - 1),
@@ -329,7 +342,7 @@ impl Alloc {
         Ok(group)
     }
 
-    fn bitmap_of(&self, store: &Store, extent: Extent) -> Result<(crate::store::PageRef, u32)> {
+    fn bitmap_of(&self, store: &Store, extent: Extent) -> Result<(PageRef, u32)> {
         let start = self.group_of(extent)?.start;
         Ok((store.get(start, BlockKind::Bitmap)?, (extent.start - start) as u32))
     }

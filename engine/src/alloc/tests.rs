@@ -66,11 +66,37 @@ fn what_is_free_or_outside_cannot_be_freed() {
         (extent.start, u32::MAX),
     ];
     for (start, len) in wrong {
-        let result = free(&store, &alloc, Extent { start, len }, false);
-        assert!(matches!(result, Err(Error::Corrupt { .. })), "{start}+{len}: {result:?}");
+        for was_metadata in [false, true] {
+            let result = free(&store, &alloc, Extent { start, len }, was_metadata);
+            assert!(matches!(result, Err(Error::Corrupt { .. })), "{start}+{len}: {result:?}");
+        }
     }
     free(&store, &alloc, extent, false).expect("in use");
     assert!(free(&store, &alloc, extent, false).is_err(), "freed twice");
+    assert!(free(&store, &alloc, extent, true).is_err(), "freed twice");
+}
+
+#[test]
+fn an_operation_frees_what_it_has_allocated_and_nothing_twice() {
+    let store = image(100);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let before = take(&store, &alloc, 5).expect("room");
+    for was_metadata in [false, true] {
+        let mut h = store.begin(10).expect("no journal");
+        let part = Extent { start: before.start + 1, len: 2 };
+        alloc.free(&mut h, part, was_metadata).expect("in use");
+        let wrong = alloc.free(&mut h, before, was_metadata);
+        assert!(matches!(wrong, Err(Error::Corrupt { .. })), "{wrong:?}");
+    }
+    let mut h = store.begin(10).expect("no journal");
+    let made = alloc.allocate(&mut h, 3, None, Class::Metadata, None).expect("room");
+    alloc.free(&mut h, made, true).expect("its own");
+    assert!(alloc.free(&mut h, made, true).is_err(), "freed twice");
+    alloc.free(&mut h, before, true).expect("in use");
+    h.commit().expect("no journal");
+    assert_eq!(bits_set(&store), 0);
+    end_quarantine(&alloc);
+    assert_eq!((alloc.unused(), alloc.statfs_free()), (99, 99));
 }
 
 #[test]

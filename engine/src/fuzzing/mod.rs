@@ -274,6 +274,15 @@ mod tests {
         mount_and_use(&[1, 0x25, 0, 0x7c, 0x0d, 0x32, 1, 0, 0x10, 0, 0x9f, 6, 0x3c, 0, 1]);
     }
 
+    /// A bitmap that has blocks of metadata as free, with its checksum made anew: they are not given back.
+    #[test]
+    fn metadata_that_the_bitmap_has_as_free_is_not_given_back() {
+        mount_and_use(&[
+            0x0a, 0xf9, 0xf9, 0xf9, 0xf9, 0xf9, 0xf9, 0xf9, 0x45, 0, 1, 0, 0xc9, 0, 9, 0x2e, 0, 0x21, 0,
+            0x77, 0, 9, 0x4d, 1, 0x11, 1, 0x78, 0, 3,
+        ]);
+    }
+
     #[test]
     fn arbitrary_images_are_mounted_and_used_without_harm() {
         each(mount_and_use);

@@ -222,6 +222,17 @@ impl Changes {
         self.staged.push(Staged::Bits { page, first, count, set });
     }
 
+    /// The bits of a bitmap page that are to be set or cleared, in the order of their staging.
+    pub fn staged_bits(&self, bitmap: &PageRef) -> impl DoubleEndedIterator<Item = (Range<u32>, bool)> {
+        let place = self.place(bitmap);
+        self.staged.iter().filter_map(move |staged| match staged {
+            Staged::Bits { page, first, count, set } if Some(*page) == place => {
+                Some((*first..first + count, *set))
+            }
+            _ => None,
+        })
+    }
+
     /// Bytes that a later record's keep out.
     pub fn write_if_newer(&mut self, page: &PageRef, offset: usize, bytes: &[u8]) {
         let page = self.name(page);

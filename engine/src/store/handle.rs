@@ -116,6 +116,11 @@ impl<'s> Handle<'s> {
         self.changes_mut().bits(bitmap, first, count, false);
     }
 
+    /// The bits of a bitmap page that this operation sets or clears, in the order of that.
+    pub fn staged_bits(&self, bitmap: &PageRef) -> impl DoubleEndedIterator<Item = (Range<u32>, bool)> {
+        self.changes.iter().flat_map(move |changes| changes.staged_bits(bitmap))
+    }
+
     /// Writes bytes at the commit unless an operation with a higher position has written this offset of the
     /// page in this way: for fields that operations change without excluding each other (directory times).
     pub fn write_if_newer(&mut self, page: &PageRef, offset: usize, bytes: &[u8]) {
