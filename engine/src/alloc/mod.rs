@@ -139,7 +139,7 @@ fn no_space() -> Error {
 /// Whether all these blocks are in use as an operation sees it: it may free what it has allocated, and nothing twice.
 fn is_used(h: &Handle<'_>, bitmap: &PageRef, blocks: Range<u32>) -> bool {
     let is_set = |first, count| bitmap.read(|bytes| bits::all_set(bytes, first, count));
-    if !h.staged_bits(bitmap).any(|(bits, _)| bits.start < blocks.end && blocks.start < bits.end) {
+    if !h.stages_bits(bitmap, &blocks) {
         return is_set(blocks.start, blocks.end - blocks.start);
     }
     blocks.into_iter().all(|block| {

@@ -99,6 +99,25 @@ fn an_operation_frees_what_it_has_allocated_and_nothing_twice() {
     assert_eq!((alloc.unused(), alloc.statfs_free()), (99, 99));
 }
 
+/// Of a file in many pieces one record frees all: what it has freed is looked up, not looked through.
+#[test]
+fn of_many_frees_of_one_operation_none_is_done_twice() {
+    let store = image(400);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let taken = take(&store, &alloc, 120).expect("room");
+    let piece = |n: u64| Extent { start: taken.start + 3 * n, len: 2 };
+    let mut h = store.begin(200).expect("no journal");
+    for n in 0..40 {
+        alloc.free(&mut h, piece(n), n % 2 == 0).expect("in use");
+        for before in [n, n / 2, 0] {
+            let again = alloc.free(&mut h, piece(before), true);
+            assert!(matches!(again, Err(Error::Corrupt { .. })), "{again:?}");
+        }
+    }
+    h.commit().expect("no journal");
+    assert_eq!(bits_set(&store), 40);
+}
+
 #[test]
 fn a_goal_is_kept_and_long_runs_are_found() {
     let store = image(2 * BLOCKS_PER_GROUP);

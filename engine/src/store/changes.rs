@@ -5,6 +5,7 @@
 //!
 //! Invariants: copies do not overlap; a page is held once, and all else names it by its place.
 
+mod marks;
 mod record;
 #[cfg(feature = "baselines")]
 mod touched;
@@ -12,6 +13,7 @@ mod touched;
 use std::cell::Cell;
 use std::ops::Range;
 
+use self::marks::Marks;
 use super::delta::MAX_DATA;
 use super::page::PageRef;
 use crate::buffer_pool;
@@ -24,6 +26,8 @@ pub(super) const GRAIN: usize = 8;
 /// Room for the copies of a usual record in bytes, and for what it changes: a creation's.
 const USUAL_COPIES: usize = 2048;
 const USUAL_EDITS: usize = 8;
+/// Runs of bits that are looked through one by one.
+const FEW_BITS: usize = 16;
 /// The most that a thread keeps of copies and of payload, in bytes, and of everything else, in pieces.
 const MOST_KEPT: usize = 128 << 10;
 const MOST_PIECES: usize = 256;
@@ -41,6 +45,9 @@ pub(super) struct Changes {
     /// What differs, once that was looked for.
     runs: Vec<Run>,
     staged: Vec<Staged>,
+    /// Runs of bits among them, and which those are, once they are more than a few.
+    bits: usize,
+    marks: Marks,
     fresh: Vec<(PageRef, Nid, u32)>,
     forgotten: Vec<PageRef>,
     payload: Vec<u8>,
@@ -104,6 +111,8 @@ impl Changes {
                 bytes: Vec::with_capacity(USUAL_COPIES),
                 runs: Vec::with_capacity(2 * USUAL_EDITS),
                 staged: Vec::with_capacity(USUAL_EDITS),
+                bits: 0,
+                marks: Marks::default(),
                 fresh: Vec::new(),
                 forgotten: Vec::new(),
                 payload: Vec::new(),
@@ -124,6 +133,8 @@ impl Changes {
         self.copies.clear();
         self.bytes.clear();
         self.runs.clear();
+        self.bits = 0;
+        self.marks.clear();
         self.fresh.clear();
         self.forgotten.clear();
         self.payload.clear();
@@ -220,6 +231,23 @@ impl Changes {
     pub fn bits(&mut self, bitmap: &PageRef, first: u32, count: u32, set: bool) {
         let page = self.name(bitmap);
         self.staged.push(Staged::Bits { page, first, count, set });
+        self.bits += 1;
+        if self.bits > FEW_BITS {
+            let new = if self.bits == FEW_BITS + 1 { 0 } else { self.staged.len() - 1 };
+            for staged in &self.staged[new..] {
+                if let Staged::Bits { page, first, count, .. } = staged {
+                    self.marks.add(*page, *first..*first + *count);
+                }
+            }
+        }
+    }
+
+    /// Whether any of these bits of a bitmap page is to be set or cleared.
+    pub fn stages_bits(&self, bitmap: &PageRef, bits: &Range<u32>) -> bool {
+        if self.bits > FEW_BITS {
+            return self.place(bitmap).is_some_and(|page| self.marks.meet(page, bits));
+        }
+        self.staged_bits(bitmap).any(|(staged, _)| staged.start < bits.end && bits.start < staged.end)
     }
 
     /// The bits of a bitmap page that are to be set or cleared, in the order of their staging.

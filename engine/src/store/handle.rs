@@ -116,6 +116,11 @@ impl<'s> Handle<'s> {
         self.changes_mut().bits(bitmap, first, count, false);
     }
 
+    /// Whether this operation sets or clears any of these bits of a bitmap page.
+    pub fn stages_bits(&self, bitmap: &PageRef, bits: &Range<u32>) -> bool {
+        self.changes.as_ref().is_some_and(|changes| changes.stages_bits(bitmap, bits))
+    }
+
     /// The bits of a bitmap page that this operation sets or clears, in the order of that.
     pub fn staged_bits(&self, bitmap: &PageRef) -> impl DoubleEndedIterator<Item = (Range<u32>, bool)> {
         self.changes.iter().flat_map(move |changes| changes.staged_bits(bitmap))

@@ -248,7 +248,10 @@ impl RingMedia {
         }
     }
 
-    /// Whether [`RingMedia::carry`] would do so.
+    /// Whether a mount can have the ring in the image hold what was found in the memory that stages it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is of another shape.
     pub fn can_carry(&self, scan: &Scan) -> Result<()> {
         match self {
             RingMedia::Ssd(_) => scan.can_be_carried().map(drop),
