@@ -19,7 +19,7 @@ fn upgrades_and_downgrades_under_load_are_pauses() {
     let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
     let versions = ["older", "newer"].map(|name| at.path().join(name));
     for version in &versions {
-        fs::copy(BINARY, version).expect("room");
+        copy(Path::new(BINARY), version);
     }
     let mounted = Mounted::of(&versions[0], "noatime");
     let over = AtomicBool::new(false);
@@ -94,8 +94,17 @@ fn altered(from: &[u8], to: &[u8], at: &Path) {
     for place in places {
         program[place..place + to.len()].copy_from_slice(to);
     }
-    fs::write(at, program).expect("room");
-    fs::set_permissions(at, fs::metadata(BINARY).expect("there").permissions()).expect("ours");
+    let beside = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    fs::write(beside.path(), program).expect("room");
+    fs::set_permissions(beside.path(), fs::metadata(BINARY).expect("there").permissions()).expect("ours");
+    copy(beside.path(), at);
+}
+
+/// Copies a program that is to be run. By another process: what this one has open to be written, the children of other tests
+/// have too until they are programs, and that would keep it from being run.
+fn copy(program: &Path, to: &Path) {
+    let status = Command::new("cp").args([program, to]).status().expect("it starts");
+    assert!(status.success());
 }
 
 #[test]
@@ -136,10 +145,11 @@ fn faults_of_children(process: Pid) -> u64 {
 fn a_program_that_cannot_be_started_is_followed_by_the_old_one() {
     let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
     let [program, new] = ["narufs", "new"].map(|name| at.path().join(name));
-    fs::copy(BINARY, &program).expect("room");
+    copy(Path::new(BINARY), &program);
     let mounted = Mounted::of(&program, "noatime");
     fs::create_dir(mounted.at("dir")).expect("made");
-    fs::copy(BINARY, &new).and_then(|_| fs::rename(&new, &program)).expect("room");
+    copy(Path::new(BINARY), &new);
+    fs::rename(&new, &program).expect("ours");
     let (before, server, supervisor) = (mounted.incarnation(), mounted.server(), mounted.supervisor);
     // It makes room once the new program has said that it can take over, and not before that has lost the right to be run.
     kill_process(server, Signal::STOP).expect("it lives");
@@ -184,9 +194,9 @@ fn a_program_that_lies_in_the_mount_itself_is_refused() {
     let place = Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room");
     // Below the mount there is the one that serves it, whose name leads into it from then on.
     let program = place.point().join("narufs");
-    fs::copy(BINARY, &program).expect("room");
+    copy(Path::new(BINARY), &program);
     let mounted = Mounted::of_place_by(&program, place, "noatime,permissions=server");
-    fs::copy(BINARY, &program).expect("room");
+    copy(Path::new(BINARY), &program);
     let (before, server) = (mounted.incarnation(), mounted.server());
     let out = Command::new(&program).arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
     assert!(!out.status.success() && said(&out).contains("copy it elsewhere"), "{}", said(&out));
