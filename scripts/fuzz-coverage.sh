@@ -4,6 +4,7 @@
 # part. It takes llvm-cov and llvm-profdata of the version that rustc has: those of rustup's llvm-tools, or the distribution's.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
+source ../scripts/fuzz-corpus.sh
 target=$(rustc -vV | sed -n 's/^host: //p')
 version=$(rustc -vV | sed -nE 's/^LLVM version: ([0-9]+).*/\1/p')
 work=$PWD/target/coverage
@@ -24,8 +25,7 @@ objects=()
 for name in fsck mount left requests; do
     program=$work/$target/release/$name
     objects+=(-object "$program")
-    mkdir -p "corpus/$name"
-    [[ ! -f seeds/$name.tar.xz ]] || tar -xJf "seeds/$name.tar.xz" -C "corpus/$name" --skip-old-files
+    corpus "$name"
     LLVM_PROFILE_FILE=$work/$name-%p.profraw "$program" "corpus/$name" -runs=0 -rss_limit_mb=4096 >"$work/$name.log" 2>&1
 done
 "$profdata" merge -sparse "$work"/*.profraw -o "$work/all.profdata"

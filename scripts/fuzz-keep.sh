@@ -3,13 +3,14 @@
 # fuzz/seeds/TARGET.tar.xz, with which `fuzz.sh` begins. After `fuzz.sh`, which builds the targets.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
+source ../scripts/fuzz-corpus.sh
 target=$(rustc -vV | sed -n 's/^host: //p')
 
 keep() { # NAME
     local name=$1 program=target/$target/release/$1 kept log=artifacts/$1/kept
     [[ -x $program ]] || { echo "$name: not built: run scripts/fuzz.sh first" >&2; return 1; }
-    mkdir -p seeds "corpus/$name" "artifacts/$name"
-    [[ ! -f seeds/$name.tar.xz ]] || tar -xJf "seeds/$name.tar.xz" -C "corpus/$name" --skip-old-files
+    corpus "$name"
+    mkdir -p seeds "artifacts/$name"
     kept=$(mktemp -d)
     # shellcheck disable=SC2064 # this directory
     trap "rm -rf '$kept'" RETURN

@@ -12,6 +12,7 @@ fuzzed=(engine fuse fuzz)
 commit=$(git log -1 --format=%h -- "${fuzzed[@]}" 2>/dev/null || echo none)
 [[ -z $(git status --porcelain -- "${fuzzed[@]}" 2>/dev/null) ]] || commit+=-changed
 cd fuzz
+source ../scripts/fuzz-corpus.sh
 seconds=${1:-60}
 shift || true
 target=$(rustc -vV | sed -n 's/^host: //p')
@@ -32,8 +33,8 @@ export MALLOC_MMAP_THRESHOLD_=$((64 << 20)) MALLOC_TRIM_THRESHOLD_=$((256 << 20)
 
 one() { # NAME LONGEST
     local name=$1 log=artifacts/$1/log time=artifacts/$1/time TIMEFORMAT='%U %S' used runs known
-    mkdir -p "corpus/$name" "artifacts/$name"
-    [[ ! -f seeds/$name.tar.xz ]] || tar -xJf "seeds/$name.tar.xz" -C "corpus/$name" --skip-old-files
+    corpus "$name"
+    mkdir -p "artifacts/$name"
     # An image that takes so long or so much memory is as bad as one that makes it panic.
     if { time "target/$target/release/$name" "corpus/$name" -artifact_prefix="artifacts/$name/" \
         -max_total_time="$seconds" -timeout=25 -rss_limit_mb=1024 -max_len="$2" -len_control=0 >"$log" 2>&1; } 2>"$time"; then

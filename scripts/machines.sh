@@ -144,13 +144,16 @@ replay() { # VERSION
         record "$1" "$one" || { failed+=("$one"); continue; }
         case $one in
             ext4-nobarrier) replayed "$one" 20 ;;
+            narufs)
+                replayed narufs "${STATES:-4}"
+                replayed narufs-unflushed 20
+                ;;
             narufs-nvdimm*)
                 replayed narufs-nvdimm "${STATES:-4}"
                 replayed narufs-nvdimm-older 1
                 ;;
             *) replayed "$one" "${STATES:-4}" ;;
         esac
-        [[ $one != narufs ]] || replayed narufs-unflushed 20
     done
     [[ ${#failed[@]} -eq 0 ]] || fail "replays that failed: ${failed[*]}"
 }

@@ -357,7 +357,6 @@ impl Notifier {
     /// # Errors
     /// Those of the calls: then it may have no descriptors at all.
     pub(crate) fn alone(&self) -> io::Result<OwnedFd> {
-        sys::block_signals()?;
         sys::alone_with(self.port.as_fd())
     }
 }

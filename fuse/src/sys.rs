@@ -70,7 +70,7 @@ pub fn let_go(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Has the calling thread, and what it starts, take no signal. What a write to a pipe without a reader brings is among them.
-pub fn block_signals() -> io::Result<()> {
+fn block_signals() -> io::Result<()> {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first call fills the set that the second reads; neither keeps it. Guarded by the test that kills a guard.
     let failed = unsafe {
@@ -81,9 +81,11 @@ pub fn block_signals() -> io::Result<()> {
 }
 
 /// Gives the calling thread a table of descriptors of its own, in which are one of the file of `kept`, and `/dev/null` in the
-/// place of the standard ones, so that whoever reads from those of the program sees their end; other threads keep theirs. To be
-/// called by a thread that owns no other. Takes Linux 5.9.
+/// place of the standard ones, so that whoever reads from those of the program sees their end; other threads keep theirs. From
+/// then on it takes no signal, for handlers of the program's would find its descriptors missing. To be called by a thread that
+/// owns no other. Takes Linux 5.9.
 pub fn alone_with(kept: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    block_signals()?;
     let number = kept.as_raw_fd();
     let close_range = |first: libc::c_int, last: libc::c_uint, flags: libc::c_uint| {
         // SAFETY: the call takes numbers alone. What it closes it closes for this thread, which owns none of that.

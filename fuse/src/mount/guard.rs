@@ -67,9 +67,9 @@ impl Drop for Guard {
 
 /// The life of the thread whose end is waited for. It logs nothing: the log's file is not in its table.
 fn stand(abort: Arc<OwnedFd>, is_over: &Receiver<()>, ready: &Sender<io::Result<()>>) {
-    // Handlers of the program's signals would find its descriptors missing, and a guard that was killed is no reason to end.
+    // It takes no signals either: a guard that was killed is no reason to end.
     // Who waits for `ready` has the descriptor too, and closes it for all others.
-    let alone = sys::block_signals().and_then(|()| sys::alone_with(abort.as_fd()));
+    let alone = sys::alone_with(abort.as_fd());
     drop(abort);
     let begun = match alone.and_then(start) {
         Ok(pipe) => ready.send(Ok(())).map(|()| pipe).ok(),

@@ -53,15 +53,13 @@ impl Placed {
     pub fn new(len: usize, before_boundary: usize) -> Self {
         // Zeroed memory comes from the kernel page by page when it is first used, if there is much of it.
         let memory = vec![0u8; len + PAGE];
-        let address = memory.as_ptr().addr() + before_boundary;
-        Placed { start: address.next_multiple_of(PAGE) - address, memory, len, is_pinned: false }
+        Placed { start: start_in(memory.as_ptr(), before_boundary), memory, len, is_pinned: false }
     }
 
     /// These bytes, the one at a given distance on a page boundary.
     pub fn copy_of(bytes: &[u8], before_boundary: usize) -> Self {
         let mut memory: Vec<u8> = Vec::with_capacity(bytes.len() + PAGE);
-        let address = memory.as_ptr().addr() + before_boundary;
-        let start = address.next_multiple_of(PAGE) - address;
+        let start = start_in(memory.as_ptr(), before_boundary);
         memory.resize(start, 0);
         memory.extend_from_slice(bytes);
         Placed { start, memory, len: bytes.len(), is_pinned: false }
@@ -79,6 +77,12 @@ impl Placed {
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..][..self.len]
     }
+}
+
+/// Where bytes are to begin in memory that has room for a page more than they take.
+fn start_in(memory: *const u8, before_boundary: usize) -> usize {
+    let address = memory.addr() + before_boundary;
+    address.next_multiple_of(PAGE) - address
 }
 
 impl Drop for Placed {
