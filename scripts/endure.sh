@@ -130,7 +130,9 @@ checked() {
 
 # The end by a kill of all that serves: what was answered as synced is there, whatever else is.
 broken_off() { # OPTIONS
-    python3 "$beside/log.py" "$dir/log" >"$WORK/answered" 2>/dev/null &
+    # What the life before was answered may be seen until the writer's shell has run.
+    : >"$WORK/answered"
+    python3 "$beside/log.py" "$dir/log" >>"$WORK/answered" 2>/dev/null &
     local writer=$! other
     started "$writer"
     (cd "$dir" && mkdir -p lost && while tar -xf "$WORK/aside/tar/archive.tar" -C lost && rm -rf lost/linux; do :; done) >/dev/null 2>&1 &
