@@ -6,10 +6,14 @@
 //! installs a hook that hands the core's queue to another thread. Without a hook, as in the library, the call
 //! costs one look at a thread-local.
 //!
-//! What this leaves to others: which thread takes over, and when the thread may serve again.
+//! Some sleeps no signal ends: most of those in which the kernel waits for a device. Where a thread must be reached while
+//! it sleeps, as one must through which io_uring delivers requests, a second hook has such a call made by another thread:
+//! what may sleep so calls [`deeply`].
 //!
-//! Invariants: the hook belongs to its thread alone; it runs on the thread that is about to sleep, before
-//! it sleeps; it never runs inside itself.
+//! What this leaves to others: which thread takes over, and when the thread may serve again; and who makes the calls.
+//!
+//! Invariants: the hooks belong to their thread alone; the first runs on the thread that is about to sleep, before
+//! it sleeps; neither ever runs inside itself. A call is made once, and has ended when [`deeply`] returns.
 
 use crate::deferred;
 use std::cell::Cell;
@@ -17,8 +21,12 @@ use std::cell::Cell;
 /// What a thread does before it sleeps.
 pub type Hook = Box<dyn Fn()>;
 
+/// Makes a call, here or in another thread, once, and returns when it has ended.
+pub type Deep = Box<dyn Fn(&mut (dyn FnMut() + Send))>;
+
 thread_local! {
     static HOOK: Cell<Option<Hook>> = const { Cell::new(None) };
+    static DEEP: Cell<Option<Deep>> = const { Cell::new(None) };
 }
 
 /// Sets (or with `None` removes) the hook of this thread and gives back the former one.
@@ -36,6 +44,23 @@ pub fn about_to_block() {
         // As above.
         let _ = HOOK.try_with(|place| place.set(Some(hook)));
     }
+}
+
+/// Sets (or with `None` removes) what makes the calls of this thread that sleep where no signal reaches them, and gives
+/// back what did.
+pub fn set_deep(deep: Option<Deep>) -> Option<Deep> {
+    DEEP.replace(deep)
+}
+
+/// Makes a call of the kernel in which it may wait for a device. Another thread may make it, to which nothing of this one
+/// belongs: it is to be the call alone, behind [`about_to_block`].
+pub fn deeply<R: Send>(call: impl FnOnce() -> R + Send) -> R {
+    // As in `about_to_block`.
+    let Ok(Some(deep)) = DEEP.try_with(Cell::take) else { return call() };
+    let (mut call, mut made) = (Some(call), None);
+    deep(&mut || made = call.take().map(|call| call()));
+    let _ = DEEP.try_with(|place| place.set(Some(deep)));
+    made.expect("the hook has made the call")
 }
 
 #[cfg(test)]
@@ -68,6 +93,27 @@ mod tests {
         set_hook(Some(Box::new(|| panic!("another thread's hook"))));
         std::thread::spawn(about_to_block).join().expect("no hook there");
         set_hook(None);
+    }
+
+    #[test]
+    fn a_call_is_made_once_by_the_hook_of_its_thread_and_what_it_makes_comes_back() {
+        assert_eq!(deeply(|| 1), 1);
+        let calls = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&calls);
+        let by_another = move |call: &mut (dyn FnMut() + Send)| {
+            seen.set(seen.get() + 1);
+            assert_eq!(deeply(|| 4), 4, "nothing is there within it");
+            std::thread::scope(|scope| {
+                scope.spawn(call);
+            });
+        };
+        assert!(set_deep(Some(Box::new(by_another))).is_none());
+        let here = std::thread::current().id();
+        assert_ne!(deeply(|| std::thread::current().id()), here);
+        assert_eq!(deeply(|| 3), 3);
+        assert_eq!(calls.get(), 2);
+        assert!(set_deep(None).is_some());
+        assert_eq!(deeply(|| std::thread::current().id()), here);
     }
 
     #[test]

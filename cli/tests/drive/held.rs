@@ -1,6 +1,7 @@
 //! While a request is held the mount answers what needs no drive, and goes on where it was when it is released.
 
 use crate::over::{MEMORY, Over};
+use narufs_fuse::transport::uring::can_be_had;
 use narufs_testing::drive::faults::{Kind, Lasts, Rule, Wrong};
 use std::fs::{self, File};
 use std::io::Read;
@@ -28,8 +29,19 @@ fn answers(over: &Over, cached: &File, round: u8) {
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn while_a_request_is_held_the_mount_answers_what_needs_no_drive() {
+    answers_while_held("dev");
+}
+
+#[test]
+#[ignore = "needs root and FUSE over io_uring (Linux 6.14)"]
+fn while_a_request_is_held_a_mount_by_io_uring_answers_what_needs_no_drive() {
+    assert!(can_be_had(), "missing: FUSE over io_uring (Linux 6.14), and leave to turn it on");
+    answers_while_held("uring");
+}
+
+fn answers_while_held(transport: &str) {
     let mut over = Over::made();
-    over.mount().expect("the drive works");
+    over.mount_by(transport).expect("the drive works");
     fs::write(over.at("much"), vec![2; 3 * MEMORY]).expect("room");
     fs::write(over.at("synced"), b"").expect("room");
     fs::write(over.at("cached"), vec![1; 10_000]).expect("room");

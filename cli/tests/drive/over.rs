@@ -72,9 +72,16 @@ impl Over {
     /// # Errors
     /// What it says where it does not come to serve.
     pub fn mount(&mut self) -> Result<(), String> {
+        self.mount_by("dev")
+    }
+
+    /// The same for this way of requests, as `-o transport=` has it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mount_by(&mut self, transport: &str) -> Result<(), String> {
         let log = File::create(&self.log).expect("room");
-        // Through /dev/fuse: io_uring of FUSE leaves what it has for a thread that the drive holds with that thread.
-        let options = format!("io=direct,noatime,supervise=no,transport=dev,memory={MEMORY}");
+        let options = format!("io=direct,noatime,supervise=no,transport={transport},memory={MEMORY}");
         let mut command = narufs("mount");
         command.arg("--foreground").args([self.drive().disk(), self.place.point()]).args(["-o", &options]);
         let mut server = command.stdout(Stdio::null()).stderr(log).spawn().expect("it starts");

@@ -19,6 +19,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{BLOCK_SIZE, loops};
+use crate::blocking::deeply;
 use crate::fork::{KeptFromChildren, beyond_standard};
 use crate::{Error, Result};
 
@@ -164,7 +165,7 @@ impl ImageFile {
     /// Makes a regular file `blocks` long, and reserves its space. One that is longer stays so.
     pub(super) fn reserve(&self, blocks: u64) -> Result<()> {
         let bytes = self.bytes_of(blocks)?;
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+        match deeply(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes)) {
             Ok(()) => Ok(()),
             // The file system cannot reserve; writes may then fail with ENOSPC later, and say so.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -314,7 +315,7 @@ impl ImageFile {
     /// Waits until completed writes are on durable media.
     pub(super) fn flush(&self) -> Result<()> {
         loop {
-            match rustix::fs::fdatasync(&self.file) {
+            match deeply(|| rustix::fs::fdatasync(&self.file)) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(device_error("flush", e)),
@@ -326,7 +327,7 @@ impl ImageFile {
     pub(super) fn discard(&self, block: u64, count: u64) {
         let (offset, len) = (block * BLOCK_SIZE as u64, count * BLOCK_SIZE as u64);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if let Err(e) = rustix::fs::fallocate(&self.file, flags, offset, len) {
+        if let Err(e) = deeply(|| rustix::fs::fallocate(&self.file, flags, offset, len)) {
             tracing::trace!(block, count, error = %e, "discard is not offered here");
         }
     }

@@ -83,7 +83,8 @@ pub(super) fn write_durably(
     let written = whole("write", buf.len(), |done| {
         reached = done;
         let rest = [IoSlice::new(&buf[done..])];
-        rustix::io::pwritev2(image.file(), &rest, offset + done as u64, ReadWriteFlags::DSYNC)
+        let from = offset + done as u64;
+        blocking::deeply(|| rustix::io::pwritev2(image.file(), &rest, from, ReadWriteFlags::DSYNC))
     });
     match written {
         Err(Error::Device { errno: libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL, .. }) => {

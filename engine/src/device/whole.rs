@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::BLOCK_SIZE;
 use super::file::device_error;
+use crate::blocking::deeply;
 use crate::{Error, Result};
 
 /// How often in a row a call may get no further before it counts as failed.
@@ -53,12 +54,15 @@ pub(super) fn whole(
 
 /// Reads all of `buf`; the end of the file inside it is an error of the device.
 pub(super) fn read_whole(file: &File, buf: &mut [u8], offset: u64) -> Result<()> {
-    whole("read", buf.len(), |done| rustix::io::pread(file, &mut buf[done..], offset + done as u64))
+    whole("read", buf.len(), |done| {
+        let rest = &mut buf[done..];
+        deeply(|| rustix::io::pread(file, rest, offset + done as u64))
+    })
 }
 
 /// Writes all of `buf`.
 pub(super) fn write_whole(file: &File, buf: &[u8], offset: u64) -> Result<()> {
-    whole("write", buf.len(), |done| rustix::io::pwrite(file, &buf[done..], offset + done as u64))
+    whole("write", buf.len(), |done| deeply(|| rustix::io::pwrite(file, &buf[done..], offset + done as u64)))
 }
 
 #[cfg(test)]

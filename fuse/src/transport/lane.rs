@@ -144,6 +144,7 @@ impl<P: Port + Send + Sync> Shared<P> {
         blocking::set_hook(Some(Box::new(hook)));
         let channel: Arc<dyn Channel> = shared.port.clone();
         let mut slot = shared.port.slot();
+        blocking::set_deep(shared.port.deep(&slot));
         let mut notes = Notes::default();
         while shared.take_role(&slot) {
             holds_role.set(true);

@@ -27,6 +27,7 @@ pub use reply::{Reply, ReplyHandle};
 
 use crate::wire::{Opcode, RequestParts};
 use latency::Latencies;
+use narufs_engine::blocking::Deep;
 use std::io;
 use std::sync::Arc;
 
@@ -82,6 +83,11 @@ pub trait Port: Channel + 'static {
     /// Whether the thread of this slot must not end before the mount is gone.
     fn keeps(&self, _: &Self::Slot) -> bool {
         false
+    }
+
+    /// What makes the calls of this slot's thread that wait for a device, if it must not wait there.
+    fn deep(self: &Arc<Self>, _: &Self::Slot) -> Option<Deep> {
+        None
     }
 
     /// Nobody receives any more.

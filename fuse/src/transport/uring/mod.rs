@@ -20,13 +20,14 @@
 //! Invariants: a place is the server's from its completion to the submission of its reply, and the kernel's
 //! otherwise. A reply that is not in its place already is copied into it just before it is committed, when nobody
 //! reads the request any more. The kernel delivers a request in the thread that committed its place last, *owns*
-//! it, whatever that thread does meanwhile, and loses the request if the thread ends: so a thread that owns places
-//! stays until the mount is gone. The kernel takes the place that was committed last, so that in the long run the
+//! it, when that thread runs or sleeps where it can be interrupted, and loses the request if the thread ends: so a thread
+//! that owns places stays until the mount is gone, and leaves deeper sleeps to others. The kernel takes the place that was committed last, so that in the long run the
 //! places in use are those of the threads that read, and the others own few.
 //!
 //! Here are the port, its reading role and its replies. `ring` speaks to the kernel, `memory` is what both write
-//! to, `offer` tells whether there may be a port.
+//! to, `deep` waits for devices, `offer` tells whether there may be a port.
 
+mod deep;
 mod memory;
 mod offer;
 mod ring;
@@ -37,8 +38,10 @@ pub use offer::{can_be_had, enable, is_enabled, queues};
 use super::latency::Latencies;
 use super::{Channel, Port, has_buffer};
 use crate::wire::{InHeader, Opcode, OutHeader, RequestParts};
+use deep::Divers;
 use io_uring::{IoUring, squeue};
 use memory::{DATA_LEN, FIRST, LEAST_ROOM, Memory};
+use narufs_engine::blocking::Deep;
 use parking_lot::{Condvar, Mutex};
 use ring::{WAKE, restricted};
 use rustix::event::{EventfdFlags, eventfd};
@@ -94,6 +97,7 @@ pub struct UringPort {
     /// which it alone writes; that another takes one away may be seen late.
     owners: Box<[AtomicU32]>,
     slots: AtomicU32,
+    divers: Arc<Divers>,
     turn: Mutex<Turn>,
     replies: Mutex<Replies>,
     registered: Mutex<Option<Result<(), Errno>>>,
@@ -180,6 +184,7 @@ impl UringPort {
             urgent: (0..count).map(|_| AtomicBool::new(false)).collect(),
             owners: (0..count).map(|_| AtomicU32::new(NOBODY)).collect(),
             slots: AtomicU32::new(0),
+            divers: Arc::default(),
             turn: Mutex::default(),
             replies: Mutex::default(),
             registered: Mutex::default(),
@@ -199,6 +204,11 @@ impl UringPort {
                 None => self.registration.wait(&mut registered),
             }
         }
+    }
+
+    /// Whether the thread of this slot owns places.
+    fn owns(&self, slot: u32) -> bool {
+        self.owners.iter().any(|owner| owner.load(Ordering::Relaxed) == slot)
     }
 
     /// Takes note of a completion.
@@ -347,7 +357,16 @@ impl Port for UringPort {
     }
 
     fn keeps(&self, slot: &UringSlot) -> bool {
-        self.owners.iter().any(|owner| owner.load(Ordering::Relaxed) == slot.number)
+        self.owns(slot.number)
+    }
+
+    fn deep(self: &Arc<Self>, slot: &UringSlot) -> Option<Deep> {
+        let (port, number) = (Arc::clone(self), slot.number);
+        Some(Box::new(move |call| if port.owns(number) { port.divers.make(call) } else { call() }))
+    }
+
+    fn end(&self) {
+        self.divers.end();
     }
 
     fn open<'s>(&'s self, slot: &'s mut UringSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
