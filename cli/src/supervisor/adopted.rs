@@ -27,13 +27,14 @@ const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 impl Supervisor {
     /// Says to the server that this process keeps the mount. Fails if it has not waited, and lives: another one keeps it.
     pub(super) fn adopt(&mut self) -> Result<(), Failure> {
+        // First: the server tells everybody of this process as soon as it has heard of it, and they ask.
+        self.control = open_control();
         let is_said = self.server.tell(&ToServer::Kept { supervisor: std::process::id() });
         if let Err(e) = is_said
             && !self.server.ends_within(&Timespec { tv_sec: 1, tv_nsec: 0 })
         {
             return Err(Failure::about(Status::Failed, &self.dir, format!("the server has not waited: {e}")));
         }
-        self.control = open_control();
         tracing::warn!("{}: its supervisor is gone; this process goes on in its place", self.dir.display());
         Ok(())
     }
@@ -84,4 +85,66 @@ pub fn start_by(arguments: &[OsString], left: OwnedFd) -> io::Result<()> {
         return Err(io::Error::other(format!("it was not started: {status}")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::control::connect_to;
+    use super::super::{Deaths, Signals};
+    use super::*;
+    use rustix::net::{SendFlags, send};
+    use rustix::thread::gettid;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::sync::mpsc;
+
+    #[test]
+    fn who_is_told_of_a_supervisor_in_the_place_of_another_can_ask_it() {
+        let (server, socket) = channel::pair().expect("sockets");
+        // It says nothing before there is room in the socket.
+        while send(&socket, b"full", SendFlags::DONTWAIT).is_ok() {}
+        let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("it lives");
+        let (unmount, upgrade) = UnixStream::pair().expect("sockets");
+        let mut supervisor = Supervisor {
+            dir: PathBuf::from("/nowhere"),
+            below: None,
+            arguments: Vec::new(),
+            program: Program::own().expect("a program"),
+            path: PathBuf::new(),
+            kept: BTreeMap::new(),
+            server: Running { pidfd, socket, is_ready: true },
+            remains: Remains::default(),
+            deaths: Deaths::default(),
+            signals: Signals { unmount, upgrade },
+            control: None,
+            store: None,
+            unmounts: 0,
+            has_served: true,
+            survives: true,
+            last_words: None,
+            last_exit: None,
+            trial: None,
+        };
+        let (say, thread) = mpsc::channel();
+        let adopting = std::thread::spawn(move || {
+            say.send(gettid()).expect("somebody hears it");
+            supervisor.adopt().map(|()| supervisor)
+        });
+        let thread = thread.recv().expect("it has begun").as_raw_nonzero();
+        let says = format!("{} ", libc::SYS_sendmsg);
+        let call = format!("/proc/self/task/{thread}/syscall");
+        while !std::fs::read_to_string(&call).expect("it waits").starts_with(&says) {
+            std::thread::yield_now();
+        }
+        let asked = connect_to(std::process::id());
+        let heard = loop {
+            if let Ok(heard) = channel::receive::<ToServer>(&server, true) {
+                break heard;
+            }
+        };
+        let said = heard.map(|(said, _)| said);
+        assert_eq!(said, Some(ToServer::Kept { supervisor: std::process::id() }));
+        asked.expect("it has listened before it said so");
+        adopting.join().expect("it does not panic").expect("the server has waited");
+    }
 }

@@ -97,14 +97,20 @@ fn enter_network(process: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks the supervisor of this process number to have this program serve; the inner `Err`: why it does not.
-pub fn ask_for_upgrade(supervisor: u32) -> io::Result<Result<(), String>> {
+/// A way to the supervisor of this process number.
+pub fn connect_to(supervisor: u32) -> io::Result<OwnedFd> {
     enter_network(supervisor)?;
     let socket = socket()?;
     connect(&socket, &address(supervisor)?)?;
     if u32::try_from(peer(&socket)?.pid()) != Ok(supervisor) {
         return Err(io::Error::other("another process answers in its place"));
     }
+    Ok(socket)
+}
+
+/// Asks the supervisor of this process number to have this program serve; the inner `Err`: why it does not.
+pub fn ask_for_upgrade(supervisor: u32) -> io::Result<Result<(), String>> {
+    let socket = connect_to(supervisor)?;
     let program = File::open("/proc/self/exe")?;
     channel::send(&socket, &Question::Upgrade, &[program.as_fd()])?;
     match channel::receive(&socket, true)? {

@@ -26,7 +26,8 @@
 //!    ([`remains`]).
 //!
 //! # Invariants
-//! Of all that is kept there is a duplicate here from its first use until the mount has ended.
+//! Of all that is kept there is a duplicate here from its first use until the mount has ended. It can be asked from before a
+//! server could tell anybody of it.
 
 pub mod adopted;
 pub mod asked;
@@ -91,6 +92,8 @@ pub fn run(
     };
     // It is not known when the last server has ended.
     let death = is_stored.then(|| (channel::Death::Killed, now()));
+    // First: the server tells everybody of this process, and they ask.
+    let control = open_control();
     let server = program.start(&arguments, &kept, death, &Deaths::default()).map_err(failed)?;
     let supervisor = Supervisor {
         path: program::own_name().map_err(failed)?,
@@ -103,7 +106,7 @@ pub fn run(
         remains: Remains::default(),
         deaths: Deaths::default(),
         signals,
-        control: open_control(),
+        control,
         store: Store::own(),
         unmounts: 0,
         has_served: is_stored,

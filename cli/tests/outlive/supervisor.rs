@@ -1,12 +1,17 @@
 //! The supervisor is killed: its server starts another one, which follows servers as the first did.
 
-use crate::support::{Mounted, Process, mount, said, stop, unmount};
+use crate::support::{Mounted, Process, children_of, mount, mounting, said, stop, unmount};
+use narufs_testing::lab::Ring;
+use narufs_testing::place::Place;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 fn text_of(pid: Pid, name: &str) -> String {
     fs::read_to_string(format!("/proc/{}/{name}", pid.as_raw_nonzero())).expect("it lives")
@@ -72,6 +77,29 @@ fn a_killed_supervisor_is_replaced_and_servers_are_followed() {
 
 #[test]
 #[ignore = "needs root and /dev/fuse"]
+fn a_supervisor_can_be_asked_from_before_there_is_a_server_that_tells_of_it() {
+    let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room");
+    let mut mounting = mounting(&place, "noatime", Stdio::inherit());
+    let supervisor = Pid::from_child(&mounting);
+    while children_of(supervisor).is_empty() {
+        assert!(mounting.try_wait().expect("ours").is_none(), "it starts a server");
+    }
+    let name = format!("narufs-supervisor-{}", supervisor.as_raw_nonzero());
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+    let asks = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    let asked = connect(&asks, &address);
+    drop(asks);
+    let mut words = String::new();
+    mounting.stdout.take().expect("a pipe").read_to_string(&mut words).expect("words");
+    assert!(words.starts_with("ready"), "{words}");
+    std::thread::spawn(move || mounting.wait());
+    Mounted::at_place(place, supervisor).end();
+    asked.expect("it listens");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
 fn a_server_s_own_fault_counts_for_a_supervisor_that_has_not_started_it() {
     let mounted = Mounted::new("noatime");
     mounted.replace_supervisor().expect("another one");
@@ -110,16 +138,10 @@ fn a_supervisor_that_is_killed_while_a_server_begins_is_replaced() {
     for number in 0..5 {
         fs::write(mounted.at(&format!("file-{number}")), vec![7; 100_000]).expect("room");
         let supervisor = mounted.supervisor_now().expect("there is one");
-        let number = supervisor.as_raw_nonzero();
-        let children = || {
-            let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
-            let children = children.expect("it lives");
-            children.split_whitespace().map(|pid| pid.parse::<i32>().expect("a number")).collect::<Vec<_>>()
-        };
         let server = mounted.server();
         kill_process(server, Signal::KILL).expect("it lives");
         // The next one has been started, and has not begun to serve, or has.
-        while children().iter().all(|child| *child == server.as_raw_nonzero().get()) {
+        while children_of(supervisor).iter().all(|child| *child == server) {
             std::thread::yield_now();
         }
         kill_process(supervisor, Signal::KILL).expect("it lives");

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 const IMAGE_BYTES: u64 = 256 << 20;
 const SLOTS: u64 = 8192;
@@ -91,12 +91,7 @@ impl Mounted {
     /// The same of an image that is there.
     pub fn heard_at(place: Place, options: &str, log: &Path) -> Mounted {
         let log = File::create(log).expect("room");
-        let mut command = narufs();
-        // As in the background, but for where it logs to.
-        command.args(["mount", "--announce"]).args([place.image(), place.point()]);
-        command.args(["-o", "supervise=yes", "-o", options]).stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().expect("it starts");
-        drop(command);
+        let mut child = mounting(&place, options, log.into());
         let mounted = Mounted::at_place(place, Pid::from_child(&child));
         // Until the supervisor has heard that it is served, the mount ends with its server.
         let mut words = String::new();
@@ -295,6 +290,22 @@ fn mount_by(mut command: Command, place: &Place, options: &str) -> Output {
     let out =
         command.arg("mount").args([place.image(), place.point()]).args(words).stdin(Stdio::null()).output();
     out.expect("it starts")
+}
+
+/// A process that mounts, and says in a pipe that it has: as in the background, but for where it logs to.
+pub fn mounting(place: &Place, options: &str, log: Stdio) -> Child {
+    let mut command = narufs();
+    command.args(["mount", "--announce"]).args([place.image(), place.point()]);
+    command.args(["-o", "supervise=yes", "-o", options]).stdout(Stdio::piped()).stderr(log);
+    command.spawn().expect("it starts")
+}
+
+/// The processes that this one has started, or that were left to it.
+pub fn children_of(process: Pid) -> Vec<Pid> {
+    let number = process.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
+    let number = |word: &str| word.parse().ok().and_then(Pid::from_raw).expect("a number");
+    children.expect("it lives").split_whitespace().map(number).collect()
 }
 
 /// What a command complained of.
