@@ -173,6 +173,9 @@ pub struct Mount {
     /// Say to the supervisor that is standard input whether this program could take over
     #[arg(long, hide = true)]
     pub check_takeover: bool,
+    /// Say to the supervisor that is standard input which program is at this path, and become it to say whether it could
+    #[arg(long, hide = true, value_name = "PROGRAM")]
+    pub examine: Option<PathBuf>,
     /// Called by mount(8), whose conventions hold
     #[arg(long, hide = true)]
     pub helper: bool,

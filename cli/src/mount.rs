@@ -26,6 +26,9 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     if args.check_takeover {
         return supervised::check(options(args));
     }
+    if let Some(program) = &args.examine {
+        return supervisor::candidate::become_it(program, &arguments(args, &args.places));
+    }
     let options = options(args).map_err(|e| Failure::new(Status::MountUsage, e))?;
     if let Some(namespace) = &args.namespace {
         let why = format!(

@@ -123,6 +123,7 @@ mod tests {
             survives: true,
             last_words: None,
             last_exit: None,
+            candidate: None,
             trial: None,
         };
         let (say, thread) = mpsc::channel();

@@ -111,7 +111,7 @@ pub fn connect_to(supervisor: u32) -> io::Result<OwnedFd> {
 /// Asks the supervisor of this process number to have this program serve; the inner `Err`: why it does not.
 pub fn ask_for_upgrade(supervisor: u32) -> io::Result<Result<(), String>> {
     let socket = connect_to(supervisor)?;
-    let program = File::open("/proc/self/exe")?;
+    let program = Program::own()?;
     channel::send(&socket, &Question::Upgrade, &[program.as_fd()])?;
     match channel::receive(&socket, true)? {
         Some((Answer::Done, _)) => Ok(Ok(())),

@@ -6,9 +6,9 @@
 //! While all is well it sleeps.
 //!
 //! [`channel`] is the conversation with the server, [`program`] starts one, `ends` says what follows its end, [`deaths`] when
-//! to give up; [`control`] is how others ask for another program ([`asked`]: who may), and [`replace`] has it take over. A
-//! supervisor that is gone is replaced by its server: `adopted` is how the new one begins. [`store`] is a service manager that
-//! keeps descriptors too.
+//! to give up; [`control`] is how others ask for another program ([`asked`]: who may), which is looked at apart
+//! ([`candidate`]), and [`replace`] has it take over. A supervisor that is gone is replaced by its server: `adopted` is how
+//! the new one begins. [`store`] is a service manager that keeps descriptors too.
 //!
 //! What this leaves to others: everything that a server does, a successor too ([`supervised`](crate::supervised)).
 //!
@@ -31,6 +31,7 @@
 
 pub mod adopted;
 pub mod asked;
+pub mod candidate;
 pub mod channel;
 pub mod control;
 pub mod deaths;
@@ -41,6 +42,7 @@ pub mod replace;
 pub mod store;
 
 use crate::failure::{Failure, Status};
+use candidate::{Candidate, Place};
 use channel::{ToServer, ToSupervisor};
 use control::Control;
 use deaths::Deaths;
@@ -50,7 +52,7 @@ use narufs_fuse::mount::{mountinfo, place};
 use nix::sys::signal::{SigSet, Signal};
 use program::{Exit, Program, Running};
 use remains::Remains;
-use replace::{NO_SERVER, Trial};
+use replace::Trial;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -113,6 +115,7 @@ pub fn run(
         survives: true,
         last_words: None,
         last_exit: None,
+        candidate: None,
         trial: None,
     };
     supervisor.keep(Some(ready))
@@ -156,6 +159,7 @@ pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
         survives: true,
         last_words: None,
         last_exit: None,
+        candidate: None,
         trial: None,
     };
     if state.is_apart {
@@ -242,6 +246,8 @@ struct Supervisor {
     /// What the server has said of its end.
     last_words: Option<ToSupervisor>,
     last_exit: Option<Exit>,
+    /// Another program is looked at.
+    candidate: Option<Candidate>,
     /// Another program is to serve.
     trial: Option<Trial>,
 }
@@ -257,17 +263,20 @@ impl Supervisor {
 
     fn keep_on(&mut self, mut ready: Option<impl FnOnce(&[String])>) -> Result<(), Failure> {
         loop {
-            // Without a place to be asked at, one more look at the signals.
-            let control = self.control.as_ref().map_or(self.signals.upgrade.as_fd(), AsFd::as_fd);
+            // Without a place to be asked at, or a program that is looked at, one more look at the signals.
+            let none = self.signals.upgrade.as_fd();
+            let control = self.control.as_ref().map_or(none, AsFd::as_fd);
+            let candidate = self.candidate.as_ref().map_or(none, |candidate| candidate.socket().as_fd());
             let mut events = vec![
                 PollFd::new(&self.server.socket, PollFlags::IN),
                 PollFd::new(&self.server.pidfd, PollFlags::IN),
                 PollFd::new(&self.signals.unmount, PollFlags::IN),
                 PollFd::new(&self.signals.upgrade, PollFlags::IN),
                 PollFd::from_borrowed_fd(control, PollFlags::IN),
+                PollFd::from_borrowed_fd(candidate, PollFlags::IN),
             ];
             events.extend(self.remains.events());
-            match poll(&mut events, None) {
+            match poll(&mut events, self.candidate.as_ref().map(Candidate::time_left).as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(Failure::about(Status::Failed, &self.dir, io::Error::from(e))),
             }
@@ -284,19 +293,16 @@ impl Supervisor {
                 if let Some(outcome) = self.server_ended() {
                     return outcome;
                 }
-                // The rest is for the next one, which alone may be able to answer: a name may lead through its mount.
+                // The rest is for the next one.
                 continue;
             }
+            self.hear_candidate();
             if upgrade && Signals::count(&self.signals.upgrade) > 0 {
-                match self.server.is_ready.then(|| Program::open(&self.path)) {
-                    Some(Ok(program)) => self.upgrade(program, None),
-                    Some(Err(e)) => tracing::error!("{}: {e}", self.path.display()),
-                    None => tracing::warn!("the program is not replaced: {NO_SERVER}"),
-                }
+                self.upgrade(Place::Named(self.path.clone()), None);
             }
             if asked && let Some(control) = &self.control {
                 match control.accept() {
-                    Ok((asker, program)) => self.upgrade(program, Some(asker)),
+                    Ok((asker, program)) => self.upgrade(Place::Given(program), Some(asker)),
                     Err(e) => tracing::warn!("a question is not heard: {e}"),
                 }
             }

@@ -33,6 +33,18 @@ impl From<OwnedFd> for Program {
     }
 }
 
+impl From<Program> for Stdio {
+    fn from(program: Program) -> Stdio {
+        program.file.into()
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 /// A server that was started.
 #[derive(Debug)]
 pub struct Running {
@@ -103,16 +115,21 @@ impl Program {
         channel::send(&socket, &go(death, deaths), &[])?;
         let mut command = self.command();
         command.args(["mount", "--supervised"]).args(arguments).stdin(theirs).stdout(Stdio::null());
-        let mut child = command.spawn()?;
-        // This process's duplicate of the server's end goes: the end of the server is to be the end of the conversation.
-        drop(command);
-        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
-            // Nobody would know of its end.
-            let _ = child.kill().and_then(|()| child.wait());
-        })?;
-        // Nothing is lost with the child's own handle: it is waited for by the descriptor.
-        Ok(Running { pidfd, socket, is_ready: false })
+        Ok(Running { pidfd: spawn(command)?, socket, is_ready: false })
     }
+}
+
+/// Starts a process: a descriptor of it. What it was given is not this process's any more, so that its end is the end of a
+/// conversation with it.
+pub fn spawn(mut command: Command) -> io::Result<OwnedFd> {
+    let mut child = command.spawn()?;
+    drop(command);
+    // Nothing is lost with the child's own handle: it is waited for by the descriptor.
+    pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|e| {
+        // Nobody would know of its end.
+        let _ = child.kill().and_then(|()| child.wait());
+        e.into()
+    })
 }
 
 fn go(death: Option<(Death, u64)>, deaths: &Deaths) -> ToServer {

@@ -2,32 +2,29 @@
 //!
 //! # Protocol
 //! 1. The new program, which must not lie in the mount itself, says whether it understands the options and the memory that is
-//!    left; nothing is touched. If not, that is all.
+//!    left; nothing is touched, and nobody waits ([`candidate`](super::candidate)). If not, that is all. Who asks for another
+//!    one meanwhile has it looked at in its place.
 //! 2. The server is told to stop, and a new one starts from the new program, as after a kill. If it ends before it serves,
 //!    the old program starts the next.
 //! 3. When it serves, the supervisor's process goes on as the new program. Its descriptors wait for that in a socket, which
 //!    is standard input; it stays the parent of the server.
 
-use super::channel::{self, MOST_DESCRIPTORS, ToServer, ToSupervisor};
+use super::candidate::{Answer, Candidate, Place};
+use super::channel::{self, MOST_DESCRIPTORS, ToServer};
 use super::control::{Asker, Control};
 use super::deaths::Deaths;
 use super::program::{self, Exit, Program, Running};
 use super::remains::Remains;
 use super::{Signals, Supervisor};
-use narufs_fuse::supervision::{MEMORY, device_in};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use narufs_fuse::supervision::MEMORY;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
-
-/// How long a new program may take to look.
-const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Why a program is refused when none serves.
-pub(super) const NO_SERVER: &str = "no server is there that could make room, try again";
+const NO_SERVER: &str = "no server is there that could make room, try again";
 const SERVER_SOCKET: &str = "supervisor-socket";
 const SERVER_PROCESS: &str = "supervisor-process";
 const LISTENER: &str = "supervisor-listener";
@@ -66,56 +63,45 @@ fn yes() -> bool {
 }
 
 impl Supervisor {
-    /// Has a program serve, if it can.
-    pub(super) fn upgrade(&mut self, program: Program, asker: Option<Asker>) {
-        let refuse = |why: String| {
-            tracing::warn!("the program is not replaced: {why}");
-            if let Some(asker) = &asker {
-                asker.answer(Err(why));
-            }
+    /// Has a program looked at, which is to serve if it can.
+    pub(super) fn upgrade(&mut self, place: Place, asker: Option<Asker>) {
+        let Some(memory) = self.kept.get(MEMORY).filter(|_| self.can_make_room()) else {
+            return refuse(asker, NO_SERVER);
         };
-        if self.trial.is_some() || !self.server.is_ready || !self.survives {
-            return refuse(NO_SERVER.to_owned());
+        let start = |memory| Candidate::start(&self.program, place, &self.arguments, memory);
+        match memory.try_clone().and_then(start) {
+            Ok(mut candidate) => {
+                candidate.asker = asker;
+                if let Some(before) = self.candidate.replace(candidate) {
+                    self.conclude(before.give_up("another one was asked for meanwhile"));
+                }
+            }
+            Err(e) => refuse(asker, &format!("the new program could not be looked at: {e}")),
         }
-        // Nobody would serve it when it is to be started.
-        if self.mounts_what_has(&program) {
-            return refuse("it lies in the mount that it is to serve: copy it elsewhere".to_owned());
-        }
-        if let Err(why) = self.check(&program) {
-            return refuse(why);
-        }
-        self.trial = Some(Trial { other: program, is_started: false, asker });
-        self.say(&ToServer::Stop);
     }
 
-    /// Whether a program is a file of the mount itself.
-    fn mounts_what_has(&self, program: &Program) -> bool {
-        let mount = self.kept.get(MEMORY).and_then(|memory| device_in(memory.as_fd()));
-        mount.is_some() && mount == program.device().ok()
+    fn can_make_room(&self) -> bool {
+        self.trial.is_none() && self.server.is_ready && self.survives
     }
 
-    /// Asks a program whether it can go on from here.
-    fn check(&self, program: &Program) -> Result<(), String> {
-        let failed = |e: io::Error| format!("the new program could not be asked: {e}");
-        let (socket, theirs) = channel::pair().map_err(failed)?;
-        let mut command = program.command();
-        command.args(["mount", "--check-takeover"]).args(&self.arguments).stdin(theirs).stdout(Stdio::null());
-        let mut child = command.spawn().map_err(failed)?;
-        drop(command);
-        let memory = self.kept.get(MEMORY).and_then(|memory| memory.try_clone().ok());
-        let memory = memory.map(|memory| (MEMORY.to_owned(), memory)).into_iter().collect();
-        let answer = program::tell(socket.as_fd(), &memory)
-            .and_then(|()| channel::send(&socket, &nobody_yet(), &[]))
-            .and_then(|()| Ok(poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PATIENCE))?))
-            .and_then(|_| channel::receive(&socket, false));
-        // Whatever it has answered.
-        let _ = child.kill();
-        let status = child.wait().map_err(failed)?;
-        match answer {
-            Ok(Some((ToSupervisor::Ready { .. }, _))) => Ok(()),
-            Ok(Some((ToSupervisor::Failed { why, .. }, _))) => Err(format!("the new program refuses: {why}")),
-            Ok(_) => Err(format!("the new program does not take over: {status}")),
-            Err(e) => Err(format!("the new program does not answer: {e}")),
+    /// Hears what has become of a program that is looked at.
+    pub(super) fn hear_candidate(&mut self) {
+        match self.candidate.take().map(Candidate::hear) {
+            Some(Ok(answer)) => self.conclude(answer),
+            Some(Err(candidate)) => self.candidate = Some(candidate),
+            None => {}
+        }
+    }
+
+    fn conclude(&mut self, Answer { outcome, asker, process }: Answer) {
+        self.remains.add(process);
+        match outcome {
+            Ok(program) if self.can_make_room() => {
+                self.trial = Some(Trial { other: program, is_started: false, asker });
+                self.say(&ToServer::Stop);
+            }
+            Ok(_) => refuse(asker, NO_SERVER),
+            Err(why) => refuse(asker, &why),
         }
     }
 
@@ -179,8 +165,11 @@ impl Supervisor {
     }
 }
 
-fn nobody_yet() -> ToServer {
-    ToServer::Go { supervisor: 0, death: None, deaths: Deaths::default() }
+fn refuse(asker: Option<Asker>, why: &str) {
+    tracing::warn!("the program is not replaced: {why}");
+    if let Some(asker) = asker {
+        asker.answer(Err(why.to_owned()));
+    }
 }
 
 /// A socket in which everything lies that another supervisor needs.

@@ -1,8 +1,9 @@
 //! Another version of the program takes over while programs use the mount.
 
-use crate::support::{Mounted, narufs, said};
+use crate::support::{Mounted, children_of, narufs, said, stop};
 use narufs_testing::lab::Ring;
 use narufs_testing::place::Place;
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
@@ -208,6 +209,40 @@ fn a_program_that_lies_in_the_mount_itself_is_refused() {
     assert_eq!(program_of(mounted.server()), Path::new(BINARY));
     assert!(fs::read(&program).expect("readable") == fs::read(BINARY).expect("readable"));
     mounted.end();
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_server_that_dies_while_a_name_that_leads_through_its_mount_is_looked_up_is_followed() {
+    let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room");
+    // Below the mount, in which the name is looked up for the first time when the supervisor is asked for what has it.
+    let program = place.point().join("narufs");
+    copy(Path::new(BINARY), &program);
+    let mounted = Mounted::of_place_by(&program, place, "noatime");
+    let (before, server) = (mounted.incarnation(), mounted.server());
+    stop(server);
+    kill_process(mounted.supervisor, Signal::HUP).expect("it lives");
+    while children_of(mounted.supervisor) == [server] {
+        assert!(!opens_a_place(mounted.supervisor), "it waits for the mount");
+        std::thread::yield_now();
+    }
+    kill_process(server, Signal::KILL).expect("it lives");
+    assert!(mounted.incarnation() > before);
+    mounted.upgrade();
+    mounted.end();
+}
+
+/// Whether a process is in a call that opens something with `O_PATH`: open(2) or openat(2), as the C library has it.
+fn opens_a_place(process: Pid) -> bool {
+    let call = fs::read_to_string(format!("/proc/{}/syscall", process.as_raw_nonzero())).expect("it lives");
+    let is_place = |word: &str| {
+        let number = word.strip_prefix("0x").and_then(|word| u64::from_str_radix(word, 16).ok());
+        // No address is as small.
+        let flags = number.and_then(|number| u32::try_from(number).ok()).map(OFlags::from_bits_retain);
+        flags.is_some_and(|flags| flags.contains(OFlags::PATH | OFlags::CLOEXEC))
+    };
+    call.split_whitespace().skip(1).take(3).any(is_place)
 }
 
 #[test]
