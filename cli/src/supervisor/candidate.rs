@@ -8,7 +8,8 @@
 //! # Protocol
 //! 1. The supervisor starts a process of its own program, and leaves in its standard input what a server would find there:
 //!    of all that is kept, the memory alone.
-//! 2. That process says which file it has found at the name, and becomes it. The new program says whether it can take over,
+//! 2. That process says which file it has found at the name, and what that is stored in ([`beneath`](super::beneath)), and
+//!    becomes it. Where any of it is of the mount, that is the end of it. The new program says whether it can take over,
 //!    as a server says that it serves.
 //! 3. Whoever has not answered by then is killed. As a server that is heard no more he may take a while to go
 //!    ([`remains`](super::remains)), but has nothing that anybody waits for.
@@ -16,6 +17,7 @@
 //! # Invariants
 //! A supervisor opens and starts nothing of a program that has not said that it can take over.
 
+use super::beneath::beneath;
 use super::channel::{self, ToServer, ToSupervisor};
 use super::control::Asker;
 use super::deaths::Deaths;
@@ -135,13 +137,14 @@ impl Candidate {
         let why = loop {
             match channel::receive(&self.process.socket, false) {
                 Ok(Some((ToSupervisor::Keep(name), along))) if name == PROGRAM && self.program.is_none() => {
-                    self.program = along.into_iter().next().map(Program::from);
-                    let device = self.program.as_ref().and_then(|program| program.device().ok());
+                    let found: Vec<Program> = along.into_iter().map(Program::from).collect();
+                    let is_of_mount = |place: &Program| place.device().ok() == self.mount;
                     // Nobody would serve it when it is to be started.
-                    if device.is_some() && device == self.mount {
-                        let why = "it lies in the mount that it is to serve: copy it elsewhere";
+                    if self.mount.is_some() && found.iter().any(is_of_mount) {
+                        let why = "it lies in the mount that it is to serve, or in what is stored there: copy it elsewhere";
                         return Some(Err(why.to_owned()));
                     }
+                    self.program = found.into_iter().next();
                 }
                 Ok(Some((ToSupervisor::Ready { .. }, _))) => match self.program.take() {
                     Some(program) => return Some(Ok(program)),
@@ -169,8 +172,10 @@ pub fn become_it(path: &Path, arguments: &[OsString]) -> Result<(), Failure> {
     let supervisor = rustix::stdio::stdin();
     let why = match Program::open(path) {
         Ok(program) => {
-            channel::send(supervisor, &ToSupervisor::Keep(PROGRAM.to_owned()), &[program.as_fd()])
-                .map_err(not_supervised)?;
+            let beneath = beneath(&program);
+            let found: Vec<_> = std::iter::once(&program).chain(&beneath).map(AsFd::as_fd).collect();
+            let said = ToSupervisor::Keep(PROGRAM.to_owned());
+            channel::send(supervisor, &said, &found).map_err(not_supervised)?;
             let mut command = program.command_beside();
             command.args(["mount", "--check-takeover"]).args(arguments).stdout(Stdio::null());
             format!("it cannot be started: {}", command.exec())

@@ -31,6 +31,7 @@
 
 pub mod adopted;
 pub mod asked;
+mod beneath;
 pub mod candidate;
 pub mod channel;
 pub mod control;

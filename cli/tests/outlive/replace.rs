@@ -2,9 +2,11 @@
 
 use crate::support::{Mounted, children_of, narufs, said, stop};
 use narufs_testing::lab::Ring;
-use narufs_testing::place::Place;
+use narufs_testing::place::{Place, require_loop_devices};
 use rustix::fs::OFlags;
+use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
+use scopeguard::ScopeGuard;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -209,6 +211,55 @@ fn a_program_that_lies_in_the_mount_itself_is_refused() {
     assert_eq!(program_of(mounted.server()), Path::new(BINARY));
     assert!(fs::read(&program).expect("readable") == fs::read(BINARY).expect("readable"));
     mounted.end();
+}
+
+#[test]
+#[ignore = "needs root, /dev/fuse, overlays, loop devices and ext4"]
+fn a_program_that_is_stored_in_the_mount_by_a_detour_is_refused() {
+    require_loop_devices();
+    let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = Place::make(under, Ring::Ssd, 512 << 20, 8192).expect("room");
+    let mounted = Mounted::of_place(place, "noatime");
+    let (before, server) = (mounted.incarnation(), mounted.server());
+    let at = tempfile::tempdir_in(under).expect("room");
+    let [overlay, ext4, empty] = ["overlay", "ext4", "empty"].map(|name| at.path().join(name));
+    for dir in [&overlay, &ext4, &empty, &mounted.at("layer")] {
+        fs::create_dir(dir).expect("room");
+    }
+    copy(Path::new(BINARY), &mounted.at("layer/narufs"));
+    let layers = format!("lowerdir={}:{}", mounted.at("layer").display(), empty.display());
+    run(Command::new("mount").args(["-t", "overlay", "-o", &layers, "none"]).arg(&overlay));
+    let overlaid = scopeguard::guard(&overlay, |dir| take_away(dir));
+    File::create(mounted.at("disk")).and_then(|disk| disk.set_len(192 << 20)).expect("room");
+    run(Command::new("mkfs.ext4").arg("-q").arg(mounted.at("disk")));
+    run(Command::new("mount").args(["-o", "loop"]).args([&mounted.at("disk"), &ext4]));
+    let looped = scopeguard::guard(&ext4, |dir| take_away(dir));
+    copy(Path::new(BINARY), &ext4.join("narufs"));
+    for dir in [&overlay, &ext4] {
+        let mut program = Command::new(dir.join("narufs"));
+        let out = program.arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
+        assert!(!out.status.success() && said(&out).contains("copy it elsewhere"), "{}", said(&out));
+    }
+    assert_eq!((mounted.incarnation(), mounted.server()), (before, server));
+    // Who has looked is gone.
+    while children_of(mounted.supervisor) != [server] {
+        std::thread::yield_now();
+    }
+    for dir in [ScopeGuard::into_inner(overlaid), ScopeGuard::into_inner(looped)] {
+        run(Command::new("umount").arg(dir));
+    }
+    mounted.upgrade();
+    mounted.end();
+}
+
+/// Takes away what is mounted there, as soon as nobody uses it.
+fn take_away(dir: &Path) {
+    let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("it starts");
+    assert!(status.success(), "{command:?}: {status}");
 }
 
 #[test]
