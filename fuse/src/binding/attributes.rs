@@ -2,9 +2,13 @@
 
 use super::convert::engine_attributes;
 use super::engine::EngineOperations;
+use crate::mount::Permissions;
 use crate::session::RequestContext;
 use crate::types::{Errno, Result, SetAttr};
 use narufs_engine::vfs::{self, Context};
+
+/// The attribute that gives a program more rights.
+pub(super) const CAPABILITY: &[u8] = b"security.capability";
 
 impl EngineOperations {
     /// Changes attributes; what they are then.
@@ -32,6 +36,23 @@ impl EngineOperations {
         } else {
             self.fs.setattr(&caller, nodeid, open, &wanted)?
         })
+    }
+
+    /// Removes [`CAPABILITY`]. The kernel asks for that before it asks for a change of a file, as whoever changes it; who wants
+    /// that alone it lets do so only if he has the capability for it.
+    ///
+    /// Where the server checks permissions the kernel asks for anybody, and the change may be refused: that it takes the
+    /// attribute along is the engine's to see to. It goes before the change only for root and for who owns the file; others
+    /// are told that it has gone, for else the kernel would not ask for the change.
+    pub(super) fn remove_capability(&self, ctx: &RequestContext<'_>, nodeid: u64) -> Result<()> {
+        let may = match self.permissions {
+            Permissions::Kernel => true,
+            Permissions::Server => ctx.uid == 0 || ctx.uid == self.fs.getattr(nodeid)?.uid,
+        };
+        if may {
+            self.fs.removexattr(&Context::root(), nodeid, CAPABILITY)?;
+        }
+        Ok(())
     }
 
     /// ENOSYS where extended attributes are not to be had: the kernel then asks no more. It can go on removing them,

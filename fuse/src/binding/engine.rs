@@ -36,7 +36,7 @@ pub struct EngineOperations {
     pub(super) keeps_opens: AtomicBool,
     pub(super) failures: Arc<Failures>,
     pub(super) dir_times: DirTimes,
-    permissions: Permissions,
+    pub(super) permissions: Permissions,
     pub(super) caching: Caching,
     /// For how long the kernel may trust a name.
     pub(super) names: Names,

@@ -8,6 +8,7 @@
 //! Invariant: a lookup count that the engine has raised is either told to the kernel or given back.
 
 use super::Caching;
+use super::attributes::CAPABILITY;
 use super::convert::{birth_of, statfs_out};
 use super::engine::EngineOperations;
 use super::names::Lease;
@@ -22,14 +23,11 @@ use crate::types::{Attributes, Entry, Errno, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut};
 use narufs_engine::lock::Owner;
-use narufs_engine::vfs::{self, Context, FallocateMode, XattrMode};
+use narufs_engine::vfs::{self, FallocateMode, XattrMode};
 use std::sync::Arc;
 
 /// The attribute that holds an access list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
-
-/// The attribute that gives a program more rights.
-const CAPABILITY: &[u8] = b"security.capability";
 
 impl Operations for EngineOperations {
     fn init(&self, features: &Features) {
@@ -406,13 +404,10 @@ impl Operations for EngineOperations {
     }
 
     fn removexattr(&self, ctx: &RequestContext<'_>, nodeid: u64, name: &[u8]) -> Result<()> {
-        let caller = match name {
-            // The kernel drops it before a file is changed, whoever changes it; who asks for that himself it lets do
-            // so only if he may.
-            CAPABILITY => Context::root(),
-            _ => self.caller(ctx, 0),
-        };
-        self.fs.removexattr(&caller, nodeid, name)?;
+        match name {
+            CAPABILITY => self.remove_capability(ctx, nodeid)?,
+            _ => self.fs.removexattr(&self.caller(ctx, 0), nodeid, name)?,
+        }
         self.attribute_changed(nodeid, name);
         Ok(())
     }

@@ -341,7 +341,10 @@ fn a_capability_and_setuid_are_lost_whoever_changes_the_file() {
             let removed = as_user(FIRST_USER, || rustix::fs::removexattr(path, "security.capability"));
             (removed, rustix::fs::getxattr(path, "security.capability", &mut [0u8; 20]))
         });
-        assert_eq!(removed[0], removed[1]);
+        match who {
+            Checks::Kernel => assert_eq!(removed[0], removed[1]),
+            Checks::Server => assert_eq!(removed[0].1, Ok(20)),
+        }
     }
 }
 

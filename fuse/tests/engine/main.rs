@@ -10,6 +10,7 @@ mod coherent;
 mod data;
 mod doors;
 mod durability;
+mod elsewhere;
 mod kept;
 mod mapped;
 mod names;

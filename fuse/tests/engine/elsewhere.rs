@@ -1,0 +1,78 @@
+//! Who may do what, compared with a file system that the kernel serves itself, whoever checks permissions here.
+
+use crate::support::{FIRST_USER, Served, as_user, served_with};
+use narufs_fuse::Caching;
+use narufs_fuse::mount::Permissions as Checks;
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::io::Errno;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown, lchown};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A mount whose permissions are checked so, and a directory of the kernel's, for everybody both.
+fn both(who: Checks) -> (Served, TempDir) {
+    let elsewhere = TempDir::new_in("/dev/shm").unwrap();
+    fs::set_permissions(elsewhere.path(), Permissions::from_mode(0o777)).unwrap();
+    (served_with(Caching::Exclusive, |o| o.permissions = Some(who)), elsewhere)
+}
+
+const CAPABILITY: &str = "security.capability";
+
+fn give_capability(path: &Path) {
+    let words = [0x0200_0001u32, 1 << 10, 0, 0, 0];
+    let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    setxattr(path, CAPABILITY, &value, XattrFlags::empty()).unwrap();
+}
+
+fn has_capability(path: &Path) -> bool {
+    match getxattr(path, CAPABILITY, &mut [0u8; 20]) {
+        Ok(_) => true,
+        Err(Errno::NODATA) => false,
+        Err(e) => panic!("{}: {e}", path.display()),
+    }
+}
+
+/// The kernel takes it away before it asks for the change, where it does not check who may.
+fn a_change_that_is_refused_leaves_the_capability() {
+    for who in [Checks::Server, Checks::Kernel] {
+        let (m, elsewhere) = both(who);
+        let changes: [(&str, &(dyn Fn(&Path) -> std::io::Result<()> + Sync)); 4] = [
+            ("chown", &|path| chown(path, Some(FIRST_USER), None)),
+            ("chgrp", &|path| chown(path, None, Some(FIRST_USER))),
+            ("truncate", &|path| File::options().write(true).open(path)?.set_len(0)),
+            ("O_TRUNC", &|path| File::options().write(true).truncate(true).open(path).map(drop)),
+        ];
+        for at in [m.at("program"), elsewhere.path().join("program")] {
+            fs::write(&at, b"program").unwrap();
+            fs::set_permissions(&at, Permissions::from_mode(0o755)).unwrap();
+            give_capability(&at);
+            for (what, change) in changes {
+                as_user(FIRST_USER, || change(&at).expect_err(what));
+                assert!(has_capability(&at), "{what}, {}, {who:?}", at.display());
+            }
+        }
+        let at = m.at("program");
+        if who == Checks::Server {
+            // What changes nothing takes it away for the owner alone.
+            as_user(FIRST_USER, || lchown(&at, None, None)).unwrap();
+            assert!(has_capability(&at));
+        }
+        // It goes with what may be done.
+        fs::set_permissions(&at, Permissions::from_mode(0o777)).unwrap();
+        as_user(FIRST_USER, || File::options().append(true).open(&at)?.write_all(b"x")).unwrap();
+        assert!(!has_capability(&at), "{who:?}");
+        chown(&at, Some(FIRST_USER), None).unwrap();
+        give_capability(&at);
+        as_user(FIRST_USER, || chown(&at, None, Some(FIRST_USER))).unwrap();
+        assert!(!has_capability(&at), "{who:?}");
+        give_capability(&at);
+        removexattr(&at, CAPABILITY).unwrap();
+        assert!(!has_capability(&at), "{who:?}");
+    }
+}
+
+on_each_transport!(
+    a_change_that_is_refused_leaves_the_capability,
+);
