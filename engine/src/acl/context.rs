@@ -15,6 +15,7 @@ pub struct Context {
     pub umask: u32,
     is_checked: bool,
     is_by_kernel: bool,
+    protects_links: bool,
     groups: OnceLock<Vec<u32>>,
     load_groups: fn(&Context) -> Vec<u32>,
 }
@@ -23,7 +24,8 @@ impl Context {
     /// Credentials whose supplementary groups are asked from `load_groups` when a check first needs them.
     pub fn new(uid: u32, gid: u32, pid: u32, umask: u32, load_groups: fn(&Context) -> Vec<u32>) -> Context {
         let (umask, groups) = (umask & 0o777, OnceLock::new());
-        Context { uid, gid, pid, umask, is_checked: false, is_by_kernel: false, groups, load_groups }
+        let (is_checked, is_by_kernel, protects_links) = (false, false, false);
+        Context { uid, gid, pid, umask, is_checked, is_by_kernel, protects_links, groups, load_groups }
     }
 
     /// The same, where something else has checked already that the caller may do what it asks for: the kernel, in front
@@ -40,6 +42,17 @@ impl Context {
     /// Whether the kernel knows of the changes.
     pub fn is_by_kernel(&self) -> bool {
         self.is_by_kernel
+    }
+
+    /// The same, where `fs.protected_hardlinks` holds for the caller, and nobody else sees to that.
+    pub fn protecting_links(self) -> Context {
+        Context { protects_links: true, ..self }
+    }
+
+    /// Whether a file of somebody else gets another name only if the caller may read and write it, and it is none that
+    /// gives rights.
+    pub fn protects_links(&self) -> bool {
+        self.protects_links
     }
 
     /// Whether permissions were checked already.

@@ -2,8 +2,9 @@
 
 use super::names::{LINK_MAX, MAKE_SLOTS};
 use super::*;
+use crate::acl;
 use crate::dir::{self, Insertion};
-use crate::format::{InodeFlags, Intent, XATTR_SYMLINK};
+use crate::format::{Inode, InodeFlags, Intent, XATTR_SYMLINK};
 use crate::inode::InodeObj;
 use crate::lock::{Access, StripeSet, Want};
 use crate::takeover::requests;
@@ -24,6 +25,25 @@ impl Vfs {
             self.reap(&at.0);
         }
         Ok(())
+    }
+
+    /// EPERM, where links are protected ([`Context::protecting_links`]), for what is neither the caller's own nor a plain
+    /// file that he may read and write: a name in a directory of his would keep it from going.
+    fn may_link(&self, ctx: &Context, inode: &InodeObj, image: &Inode) -> Result<()> {
+        let owns = ctx.is_root() || ctx.is_checked() || ctx.uid == image.uid.get();
+        if owns || !ctx.protects_links() {
+            return Ok(());
+        }
+        let mode = u32::from(image.mode.get());
+        let runs_as_group = libc::S_ISGID | libc::S_IXGRP;
+        let gives_rights = mode & libc::S_ISUID != 0 || mode & runs_as_group == runs_as_group;
+        if inode.file_type() != FileType::Regular || gives_rights {
+            return Err(Error::Errno(libc::EPERM));
+        }
+        self.check(ctx, inode, image, acl::READ | acl::WRITE).map_err(|e| match e {
+            Error::Errno(libc::EACCES) => Error::Errno(libc::EPERM),
+            e => e,
+        })
     }
 
     /// Gives an inode another name, and a lookup count.
@@ -60,8 +80,9 @@ impl Vfs {
                 if entries.lookup(None, image, name)?.is_some() {
                     return Err(Error::Errno(libc::EEXIST));
                 }
-                self.may_change_entries(ctx, dir, image)?;
                 let own = locked(&locks, inode);
+                self.may_link(ctx, inode, own)?;
+                self.may_change_entries(ctx, dir, image)?;
                 let mut draft = inode.draft(own);
                 let nlink = own.nlink.get();
                 let flags = InodeFlags::from_bits_retain(own.flags.get());

@@ -37,6 +37,9 @@ pub struct EngineOperations {
     pub(super) failures: Arc<Failures>,
     pub(super) dir_times: DirTimes,
     pub(super) permissions: Permissions,
+    /// Whether `fs.protected_hardlinks` is the server's to see to: the kernel asks who may read and write a file, and here that
+    /// is the server.
+    protects_links: bool,
     pub(super) caching: Caching,
     /// For how long the kernel may trust a name.
     pub(super) names: Names,
@@ -84,6 +87,7 @@ impl EngineOperations {
             failures: Arc::default(),
             dir_times: DirTimes::new(supervision.map(|supervision| Arc::clone(supervision.memory()))),
             permissions: options.permissions(),
+            protects_links: options.permissions() == Permissions::Server && are_links_protected(),
             names: Names::new(caching, options.permissions(), is_successor),
             attributes_hold: if caching.trusts(options.permissions()) { LONG } else { Duration::ZERO },
             caching,
@@ -113,6 +117,7 @@ impl EngineOperations {
         let caller = Context::new(ctx.uid, ctx.gid, ctx.pid, umask, load).by_kernel();
         match self.permissions {
             Permissions::Kernel => caller.checked(),
+            Permissions::Server if self.protects_links => caller.protecting_links(),
             Permissions::Server => caller,
         }
     }
@@ -252,4 +257,9 @@ impl EngineOperations {
         wanted.set(vfs::OpenFlags::KERNEL_CACHES, !self.is_direct(flags));
         wanted
     }
+}
+
+/// What `fs.protected_hardlinks` says as the mount begins; where that is not told, it is as most systems have it.
+fn are_links_protected() -> bool {
+    std::fs::read("/proc/sys/fs/protected_hardlinks").map_or(true, |said| said.trim_ascii() != b"0")
 }

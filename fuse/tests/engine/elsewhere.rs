@@ -1,6 +1,6 @@
 //! Who may do what, compared with a file system that the kernel serves itself, whoever checks permissions here.
 
-use crate::support::{FIRST_USER, Served, as_user, served_with};
+use crate::support::{FIRST_USER, SECOND_USER, Served, as_user, served_with};
 use narufs_fuse::Caching;
 use narufs_fuse::mount::Permissions as Checks;
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
@@ -73,6 +73,30 @@ fn a_change_that_is_refused_leaves_the_capability() {
     }
 }
 
+/// Whatever `fs.protected_hardlinks` says.
+fn links_to_what_is_another_s_are_made_as_elsewhere() {
+    for who in [Checks::Server, Checks::Kernel] {
+        let (m, elsewhere) = both(who);
+        for mode in [0o666, 0o2666, 0o664, 0o662, 0o600, 0o4666, 0o2676] {
+            for caller in [0, FIRST_USER, SECOND_USER] {
+                let [here, there] = [m.point.as_path(), elsewhere.path()].map(|dir| {
+                    let (file, name) = (dir.join("file"), dir.join("name"));
+                    fs::write(&file, b"text").unwrap();
+                    chown(&file, Some(FIRST_USER), None).unwrap();
+                    fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+                    let linked =
+                        as_user(caller, || fs::hard_link(&file, &name).map_err(|e| e.raw_os_error()));
+                    let _ = fs::remove_file(&name);
+                    fs::remove_file(&file).unwrap();
+                    linked
+                });
+                assert_eq!(here, there, "{mode:o} by {caller}, {who:?}");
+            }
+        }
+    }
+}
+
 on_each_transport!(
     a_change_that_is_refused_leaves_the_capability,
+    links_to_what_is_another_s_are_made_as_elsewhere,
 );

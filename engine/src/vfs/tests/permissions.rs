@@ -246,3 +246,42 @@ fn default_lists_are_inherited_and_chmod_moves_the_mask() {
         libc::EOPNOTSUPP
     );
 }
+
+/// As `fs.protected_hardlinks` has it, for callers that come by way of system calls.
+#[test]
+fn a_link_to_what_is_another_s_is_refused_where_links_are_protected() {
+    let fs = fs();
+    let made = |mode| {
+        let name = format!("{mode:o}");
+        let nid = fs.mknod(&user(1), ROOT_NID, name.as_bytes(), mode, 0).expect("made").nid;
+        let set = SetAttr { mode: Some(mode & 0o7777), gid: Some(7), ..SetAttr::default() };
+        fs.setattr(&root(), nid, None, &set).expect("root");
+        nid
+    };
+    let link = |ctx: &Context, nid| fs.link(ctx, nid, ROOT_NID, b"new").map(drop);
+    for (mode, may) in [
+        (libc::S_IFREG | 0o666, true),
+        (libc::S_IFREG | 0o2666, true),
+        (libc::S_IFREG | 0o664, false),
+        (libc::S_IFREG | 0o662, false),
+        (libc::S_IFREG | 0o4666, false),
+        (libc::S_IFREG | 0o2676, false),
+        (libc::S_IFIFO | 0o666, false),
+    ] {
+        let nid = made(mode);
+        let stranger = || user(2).protecting_links();
+        if may {
+            link(&stranger(), nid).expect("his to read and write");
+            assert_eq!(errno(link(&stranger(), nid)), libc::EEXIST);
+            fs.unlink(&root(), ROOT_NID, b"new").expect("linked");
+        } else {
+            assert_eq!(errno(link(&stranger(), nid)), libc::EPERM, "{mode:o}");
+        }
+        for ctx in [user(1).protecting_links(), root().protecting_links(), stranger().checked(), user(2)] {
+            link(&ctx, nid).expect("owner, root, of whom the kernel has asked that, or nothing asks it");
+            fs.unlink(&root(), ROOT_NID, b"new").expect("linked");
+        }
+    }
+    let target = fs.symlink(&user(1), ROOT_NID, b"symlink", b"f").expect("made").nid;
+    assert_eq!(errno(link(&user(2).protecting_links(), target)), libc::EPERM);
+}
