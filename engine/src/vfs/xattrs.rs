@@ -81,6 +81,8 @@ impl Vfs {
             Some(v) if is_list && v.len() > 4 => Some(Acl::parse(v)?),
             _ => None,
         };
+        // Of what is too much no room can be made: [`Vfs::change`] is not told.
+        let mut is_too_much = false;
         self.change(inode, value.map_or(0, <[u8]>::len) + name.len(), |h, image, draft| {
             if is_list {
                 if !ctx.is_root() && !ctx.is_checked() && ctx.uid != image.uid.get() {
@@ -120,7 +122,12 @@ impl Vfs {
                     }
                 }
             }
+            let list_before = xattr::len_of_list(&attributes);
             xattr::put(&mut attributes, name, stored);
+            if xattr::are_too_many(&attributes, list_before) {
+                is_too_much = true;
+                return Ok(false);
+            }
             xattr::stage(&self.meta.alloc, h, &mut draft.image, &attributes)?;
             draft.image.ctime.set(now());
             if is_list {
@@ -128,7 +135,8 @@ impl Vfs {
             }
             requests::decides(0);
             Ok(true)
-        })
+        })?;
+        if is_too_much { Err(Error::Errno(libc::ENOSPC)) } else { Ok(()) }
     }
 
     /// Bytes of the attributes that lie in blocks, if any do. The caller holds the inode's lock.

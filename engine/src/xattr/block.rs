@@ -1,6 +1,7 @@
 //! The chain of blocks that holds an inode's attributes.
 
 use super::Attributes;
+use crate::acl::Context;
 use crate::alloc::Alloc;
 use crate::error::{Error, Result};
 use crate::format::{
@@ -9,6 +10,11 @@ use crate::format::{
 };
 use crate::store::{Handle, PageRef, Store};
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Bytes of all attributes of an inode.
+const MOST_BYTES: usize = XATTR_MAX_BLOCKS * XATTR_ROOM;
+/// Longest list of names: the kernel's XATTR_LIST_MAX.
+const LONGEST_LIST: usize = 65_536;
 
 /// Slots that [`stage`] takes for attributes of so many bytes in all, before or after, whichever is more.
 pub(crate) const fn slots(bytes: usize) -> u32 {
@@ -83,6 +89,21 @@ pub(crate) fn parse(mut rest: &[u8]) -> Option<Attributes> {
     Some(found)
 }
 
+/// Bytes of the list of all names, as listxattr(2) gives it to root.
+pub(crate) fn len_of_list(attributes: &Attributes) -> usize {
+    let listed = attributes.iter().filter(|(name, _)| super::is_listed(&Context::root(), name));
+    listed.map(|(name, _)| name.len() + 1).sum()
+}
+
+/// Whether these are more than one inode may have: more than its blocks hold, or a list of names that no system call reads,
+/// and longer than the one of `before`. Where it is too long already, attributes are changed and removed all the same.
+pub(crate) fn are_too_many(attributes: &Attributes, before: usize) -> bool {
+    let entry = size_of::<XattrEntry>();
+    let bytes: usize = attributes.iter().map(|(name, value)| entry + name.len() + value.len()).sum();
+    let list = len_of_list(attributes);
+    bytes > MOST_BYTES || list > LONGEST_LIST && list > before
+}
+
 /// Gives an inode these attributes in place of those that it has: changes its image, takes and frees blocks.
 ///
 /// # Errors
@@ -104,7 +125,7 @@ pub(crate) fn stage(
         bytes.extend_from_slice(name);
         bytes.extend_from_slice(value);
     }
-    if bytes.len() > XATTR_MAX_BLOCKS * XATTR_ROOM {
+    if bytes.len() > MOST_BYTES {
         return Err(Error::Errno(libc::ENOSPC));
     }
     let old = chain(image, |b| h.get(b, BlockKind::Xattr), |page| h.view_as(page, BLOCK_HEADER_SIZE))?;

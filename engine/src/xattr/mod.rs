@@ -4,7 +4,7 @@
 
 mod block;
 
-pub(crate) use block::{blocks, parse, read, slots, stage};
+pub(crate) use block::{are_too_many, blocks, len_of_list, parse, read, slots, stage};
 
 use crate::acl::{self, Context};
 use crate::error::{Error, Result};

@@ -247,6 +247,37 @@ fn default_lists_are_inherited_and_chmod_moves_the_mask() {
     );
 }
 
+/// Room is made where there is none: what no room would help is refused before.
+#[test]
+fn a_list_of_names_stays_one_that_can_be_read() {
+    let fs = fs();
+    let alloc = &fs.meta().alloc;
+    let f = file(&fs, &root(), ROOT_NID, "f").nid;
+    let name = |n: usize| format!("user.{n:0>245}").into_bytes();
+    let set = |n, value: &[u8]| fs.setxattr(&root(), f, &name(n), value, XattrMode::Any);
+    let most = 65_536 / 251;
+    for n in 0..most {
+        set(n, b"").expect("room");
+    }
+    let (entry, handle, _) = fs.create(&root(), ROOT_NID, b"g", 0o644, OpenFlags::READ_WRITE).expect("made");
+    fs.write(&root(), &handle, 0, &[1; 1 << 20], WriteFlags::empty()).expect("room");
+    fs.fsync(&handle, false).expect("memory");
+    fs.release(handle, None);
+    fs.unlink(&root(), ROOT_NID, b"g").expect("there");
+    fs.forget(entry.nid, 1);
+    let available = alloc.available();
+    assert_eq!(errno(set(most, b"")), libc::ENOSPC, "a name too many");
+    assert_eq!(errno(set(0, &[1; 10_000])), libc::ENOSPC, "more than its blocks hold");
+    assert_eq!(alloc.available(), available, "room was made for nothing");
+    alloc.make_room().expect("memory");
+    assert!(alloc.available() > available, "there was some to be made");
+    assert_eq!(fs.listxattr(&root(), f).expect("read").len(), most * 251);
+    set(0, b"another").expect("no name more");
+    fs.removexattr(&root(), f, &name(0)).expect("there");
+    set(most, b"").expect("one in its place");
+    assert_eq!(errno(set(0, b"")), libc::ENOSPC);
+}
+
 /// As `fs.protected_hardlinks` has it, for callers that come by way of system calls.
 #[test]
 fn a_link_to_what_is_another_s_is_refused_where_links_are_protected() {
