@@ -902,13 +902,15 @@ int narufs_sync_power(narufs_dir *fs);
 int narufs_space(narufs_dir *fs, struct narufs_space *space);
 
 /**
- * Makes the file system larger while it is used: so many bytes, or with 0 as long as its device is. Gives its size, or -1.
+ * Makes the file system larger while it is used: so many bytes, or with 0 as long as its device is. Gives its size, or -1;
+ * EPERM for another caller than root, see narufs_as_user().
  */
 int64_t narufs_resize(narufs_dir *fs,
                       uint64_t bytes);
 
 /**
- * Tells the device what is free, in runs of at least so many bytes; gives the number of bytes, or -1.
+ * Tells the device what is free, in runs of at least so many bytes; gives the number of bytes, or -1; EPERM for another
+ * caller than root, see narufs_as_user().
  */
 int64_t narufs_trim(narufs_dir *fs, uint64_t least);
 

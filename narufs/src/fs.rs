@@ -165,19 +165,22 @@ impl Fs {
     /// long as its device is. Gives its size in bytes.
     ///
     /// # Errors
-    /// [`Cause::Refused`](crate::Cause::Refused), saying why; those of the device.
+    /// EPERM for a caller other than root ([`Fs::as_user`]); [`Cause::Refused`](crate::Cause::Refused), saying why; those of
+    /// the device.
     pub fn resize(&self, bytes: Option<u64>) -> Result<u64> {
-        let engine = self.root.session().enter("resize")?;
-        engine.resize(bytes, false).map_err(|e| told("resize", e))
+        let session = self.root.session();
+        session.enter("resize")?;
+        session.root().resize(bytes, false).map_err(|e| told("resize", e))
     }
 
     /// Tells the device what is free, in runs of at least `least` bytes; gives the number of bytes.
     ///
     /// # Errors
-    /// Those of the device.
+    /// EPERM for a caller other than root ([`Fs::as_user`]); those of the device.
     pub fn trim(&self, least: u64) -> Result<u64> {
-        let engine = self.root.session().enter("trim")?;
-        engine.trim(0..u64::MAX, least).map_err(|e| told("trim", e))
+        let session = self.root.session();
+        session.enter("trim")?;
+        session.root().trim(least).map_err(|e| told("trim", e))
     }
 
     /// What was brought back when it was opened.

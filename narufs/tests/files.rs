@@ -227,6 +227,18 @@ fn callers_are_checked_and_own_what_they_make() {
 }
 
 #[test]
+fn who_is_not_root_changes_nothing_of_the_whole() {
+    let (_place, image) = image();
+    let fs = open(&image);
+    let total = fs.space().expect("counted").total;
+    let user = fs.as_user(1000, 1000, &[]);
+    assert_eq!(errno(user.resize(Some(64 << 20))), libc::EPERM);
+    assert_eq!(errno(user.trim(0)), libc::EPERM);
+    assert_eq!(fs.space().expect("counted").total, total);
+    fs.resize(Some(64 << 20)).expect("root");
+}
+
+#[test]
 fn a_file_is_not_copied_onto_itself() {
     let fs = scratch();
     fs.write("f", "content").expect("made");

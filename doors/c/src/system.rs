@@ -188,13 +188,15 @@ pub extern "C" fn narufs_space(fs: *mut narufs_dir, space: *mut narufs_space) ->
     })
 }
 
-/// Makes the file system larger while it is used: so many bytes, or with 0 as long as its device is. Gives its size, or -1.
+/// Makes the file system larger while it is used: so many bytes, or with 0 as long as its device is. Gives its size, or -1;
+/// EPERM for another caller than root, see narufs_as_user().
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_resize(fs: *mut narufs_dir, bytes: u64) -> i64 {
     number(|| with(fs, |place: &Place| Ok(place.fs()?.resize((bytes > 0).then_some(bytes))?)))
 }
 
-/// Tells the device what is free, in runs of at least so many bytes; gives the number of bytes, or -1.
+/// Tells the device what is free, in runs of at least so many bytes; gives the number of bytes, or -1; EPERM for another
+/// caller than root, see narufs_as_user().
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_trim(fs: *mut narufs_dir, least: u64) -> i64 {
     number(|| with(fs, |place: &Place| Ok(place.fs()?.trim(least)?)))

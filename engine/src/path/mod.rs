@@ -102,19 +102,26 @@ impl Files {
         self.fs.sync_power()
     }
 
+    /// EPERM for who may not change the file system as a whole.
+    fn check_master(&self) -> Result<()> {
+        if self.caller.is_root() { Ok(()) } else { Err(Error::Errno(libc::EPERM)) }
+    }
+
     /// Makes the file system larger while it is used, see [`vfs::Vfs::resize`]; gives its size in bytes.
     ///
     /// # Errors
-    /// [`Error::Refused`], saying why; those of the device.
+    /// EPERM unless the caller is root; [`Error::Refused`], saying why; those of the device.
     pub fn resize(&self, bytes: Option<u64>, sparse: bool) -> Result<u64> {
+        self.check_master()?;
         self.fs.resize(bytes, sparse)
     }
 
     /// Tells the device what is free, runs of at least `least` bytes; gives the number of bytes.
     ///
     /// # Errors
-    /// Those of the device.
+    /// EPERM unless the caller is root; those of the device.
     pub fn trim(&self, least: u64) -> Result<u64> {
+        self.check_master()?;
         self.fs.trim(0..u64::MAX, least)
     }
 

@@ -209,6 +209,16 @@ fn a_file_is_used_by_the_caller_who_opened_it() {
 }
 
 #[test]
+fn the_whole_is_for_root_to_change() {
+    let all = files();
+    let theirs = Files::acting_as(Arc::clone(&all.fs), user(7, &[]));
+    let size = all.fs.size();
+    assert_eq!(errno(theirs.resize(Some(2 * size), true)), libc::EPERM);
+    assert_eq!(errno(theirs.trim(0)), libc::EPERM);
+    assert_eq!(all.resize(Some(size), true).expect("root"), size);
+}
+
+#[test]
 fn files_and_their_callers_can_be_shared_by_threads() {
     fn shared<T: Send + Sync>(_: &T) {}
     let files = files();

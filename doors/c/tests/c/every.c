@@ -32,6 +32,8 @@ static void whole(struct narufs_dir *fs, int is_scratch)
     FAILS(narufs_access(user, "/private", R_OK), EACCES);
     CHECK(strstr(narufs_error_message(), "/private") != NULL);
     CHECK(narufs_error_cause() == NARUFS_CAUSE_ERRNO);
+    FAILS(narufs_resize(user, 128 << 20), EPERM);
+    FAILS(narufs_trim(user, 0), EPERM);
     CHECK(narufs_dir_close(user) == 0);
     CHECK(narufs_rmdir(fs, "/private") == 0);
 }
