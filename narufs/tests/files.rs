@@ -280,6 +280,9 @@ fn attributes_are_set_listed_and_taken_away() {
     file.remove_xattr("user.a").expect("there");
     assert_eq!(errno(fs.remove_xattr("f", "user.a")), libc::ENODATA);
     assert!(fs.xattrs("f").expect("read").is_empty());
+    // A list would tell of two.
+    assert_eq!(errno(fs.set_xattr("f", "user.a\0user.b", b"1", XattrMode::Any)), libc::EINVAL);
+    assert_eq!(errno(fs.symlink("a\0b", "l")), libc::EINVAL);
 }
 
 #[test]

@@ -50,7 +50,7 @@ use crate::format::Nid;
 use crate::sync::Arc;
 use crate::vfs::{
     self, Arrive, Attr, Context, FileHandle, FileType, InodeRef, OpenFlags, RenameFlags, SetAttr, Walked,
-    check_path,
+    check_path, check_target,
 };
 
 /// Symlinks that one path may lead through.
@@ -355,7 +355,7 @@ impl Files {
     /// Makes a symlink at `path` that leads to `target`.
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
         let target = target.as_ref();
-        check_path(target)?;
+        check_target(target)?;
         let (dir, Last { name, slash }) = self.parent(path.as_ref())?;
         if slash {
             return Err(self.no_directory(&dir, name));

@@ -34,7 +34,7 @@ impl<'a> New<'a> {
     }
 
     fn symlink(target: &'a [u8]) -> Result<New<'a>> {
-        check_path(target)?;
+        check_target(target)?;
         Ok(New { mode: libc::S_IFLNK | 0o777, rdev: 0, target: Some(target) })
     }
 }

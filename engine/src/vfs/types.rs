@@ -278,7 +278,7 @@ pub struct VfsOptions {
     pub sync: bool,
 }
 
-/// ENOENT, ENAMETOOLONG or nothing: what can be a path, or the target of a symlink.
+/// ENOENT, ENAMETOOLONG or nothing: what can be a path, or lie on an image as the target of a symlink.
 pub(crate) fn check_path(path: &[u8]) -> Result<()> {
     if path.is_empty() {
         return Err(Error::Errno(libc::ENOENT));
@@ -287,4 +287,11 @@ pub(crate) fn check_path(path: &[u8]) -> Result<()> {
         return Err(Error::Errno(libc::ENAMETOOLONG));
     }
     Ok(())
+}
+
+/// ENOENT, ENAMETOOLONG, EINVAL or nothing: what can be made the target of a symlink. No system call gives one with a zero
+/// byte; an image may have one all the same.
+pub(crate) fn check_target(target: &[u8]) -> Result<()> {
+    check_path(target)?;
+    if target.contains(&0) { Err(Error::Errno(libc::EINVAL)) } else { Ok(()) }
 }

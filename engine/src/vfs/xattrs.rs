@@ -76,6 +76,10 @@ impl Vfs {
             sticky.then(|| image.uid.get())
         };
         xattr::check_name(ctx, name, inode.file_type(), sticky, Use::Write)?;
+        // A list of names tells them apart by zeros. What has such a name already can be read and removed.
+        if value.is_some() && name.contains(&0) {
+            return Err(Error::Errno(libc::EINVAL));
+        }
         let is_list = name == acl::ACCESS || name == acl::DEFAULT;
         let list = match value {
             Some(v) if is_list && v.len() > 4 => Some(Acl::parse(v)?),

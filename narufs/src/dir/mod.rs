@@ -391,7 +391,7 @@ impl Dir {
     /// Makes a symlink at `link` that leads to `original`, whatever is there.
     ///
     /// # Errors
-    /// EEXIST, EACCES, ENOSPC; ENOENT for an empty original; those of the path.
+    /// EEXIST, EACCES, ENOSPC; ENOENT for an empty original, EINVAL for one with a zero byte; those of the path.
     pub fn symlink(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         self.ask("symlink", link.as_ref(), |files, link| files.symlink(bytes(original.as_ref()), link))
     }

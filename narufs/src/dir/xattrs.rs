@@ -33,8 +33,9 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// EEXIST and ENODATA as the mode says; E2BIG, ERANGE, ENOSPC; EOPNOTSUPP for an unknown name space; EPERM, EACCES;
-    /// those of the path.
+    /// EEXIST and ENODATA as the mode says; E2BIG, ERANGE; ENOSPC also where an inode would have more than 71 KiB of attributes
+    /// or 64 KiB of names; EINVAL for a name with a zero byte; EOPNOTSUPP for an unknown name space; EPERM, EACCES; those of the
+    /// path.
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,

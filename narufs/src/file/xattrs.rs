@@ -19,7 +19,8 @@ impl File {
     /// Sets an extended attribute: 255 bytes of name and 64 KiB of value at the most.
     ///
     /// # Errors
-    /// EEXIST and ENODATA as the mode says; E2BIG, ERANGE, ENOSPC; EOPNOTSUPP for an unknown name space; EPERM, EACCES.
+    /// EEXIST and ENODATA as the mode says; E2BIG, ERANGE; ENOSPC also where an inode would have more than 71 KiB of attributes
+    /// or 64 KiB of names; EINVAL for a name with a zero byte; EOPNOTSUPP for an unknown name space; EPERM, EACCES.
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
         let (name, mode) = (name.as_ref().as_bytes(), mode.to_engine());
         self.ask("set_xattr", |engine, handle| {

@@ -278,6 +278,28 @@ fn a_list_of_names_stays_one_that_can_be_read() {
     assert_eq!(errno(set(0, b"")), libc::ENOSPC);
 }
 
+/// A list tells names apart by zeros, and no system call can ask for such a name. One that an image has all the same can be
+/// read and removed.
+#[test]
+fn names_and_targets_have_no_zero_byte() {
+    let fs = fs();
+    let f = file(&fs, &root(), ROOT_NID, "f").nid;
+    let name = b"user.a\0trusted.b";
+    assert_eq!(errno(fs.setxattr(&root(), f, name, b"v", XattrMode::Any)), libc::EINVAL);
+    assert!(fs.listxattr(&root(), f).expect("read").is_empty());
+    assert_eq!(errno(fs.symlink(&root(), ROOT_NID, b"l", b"a\0b")), libc::EINVAL);
+    assert_eq!(errno(fs.lookup(&root(), ROOT_NID, b"l")), libc::ENOENT);
+    let inode = fs.meta().inode(f).expect("there");
+    fs.change(&inode, 100, |h, _, draft| {
+        let found = [(name.to_vec(), b"old".to_vec())];
+        crate::xattr::stage(&fs.meta().alloc, h, &mut draft.image, &found).map(|()| true)
+    })
+    .expect("room");
+    assert_eq!(fs.getxattr(&root(), f, name).expect("there"), b"old");
+    fs.removexattr(&root(), f, name).expect("there");
+    assert_eq!(errno(fs.getxattr(&root(), f, name)), libc::ENODATA);
+}
+
 /// As `fs.protected_hardlinks` has it, for callers that come by way of system calls.
 #[test]
 fn a_link_to_what_is_another_s_is_refused_where_links_are_protected() {
