@@ -237,7 +237,7 @@ impl Vfs {
                 draft.image.uid.set(new_uid);
                 draft.image.gid.set(new_gid);
                 if !is_dir {
-                    mode &= !stripped(mode);
+                    mode &= !stripped(ctx, image, mode);
                 }
             }
             let mut changed = self.without_capability(inode, image, strips)?;
@@ -265,7 +265,7 @@ impl Vfs {
                 }
             }
             if !is_dir && (set.kill_suidgid || resizes && !ctx.is_root()) {
-                mode &= !stripped(mode);
+                mode &= !stripped(ctx, image, mode);
             }
             draft.image.mode.set(mode as u16);
             if explicit && !owns {
@@ -298,10 +298,16 @@ impl Vfs {
     }
 
     /// Drops what a change of a file's content takes from it: what it may do when it is run, whatever changes it, and
-    /// setuid and setgid unless the caller is `privileged`.
-    pub(super) fn strip(&self, inode: &Arc<InodeObj>, privileged: bool) -> Result<()> {
-        let bits = |mode| if privileged { 0 } else { stripped(mode) };
-        if !self.has_capability(inode)? && bits(inode.mode()) == 0 {
+    /// setuid and setgid unless the caller is root, or even so (`kills`).
+    pub(super) fn strip(&self, ctx: &Context, inode: &Arc<InodeObj>, kills: bool) -> Result<()> {
+        let bits = |image: &Inode, mode| match ctx.is_root() && !kills {
+            true => 0,
+            false => stripped(ctx, image, mode),
+        };
+        // Most files have neither, and need not be locked for that.
+        let has_bits = inode.mode() & (libc::S_ISUID | libc::S_ISGID) != 0;
+        let keeps = !has_bits || bits(&inode.lock.read(), inode.mode()) == 0;
+        if keeps && !self.has_capability(inode)? {
             return Ok(());
         }
         self.change(inode, 0, |h, image, draft| {
@@ -309,15 +315,19 @@ impl Vfs {
                 xattr::stage(&self.meta.alloc, h, &mut draft.image, &rest)?;
             }
             let mode = u32::from(image.mode.get());
-            draft.image.mode.set((mode & !bits(mode)) as u16);
+            draft.image.mode.set((mode & !bits(image, mode)) as u16);
             draft.image.ctime.set(now());
             Ok(true)
         })
     }
 }
 
-/// The bits that a change by an unprivileged task takes: setuid, and setgid where the group may execute.
-fn stripped(mode: u32) -> u32 {
-    let setgid = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-    mode & (libc::S_ISUID | setgid)
+/// The bits of a mode that a change of the file takes: setuid, and setgid unless the group may not execute and the caller is
+/// of that group, or root.
+fn stripped(ctx: &Context, image: &Inode, mode: u32) -> u32 {
+    let keeps_setgid = || mode & libc::S_IXGRP == 0 && (ctx.is_root() || ctx.in_group(image.gid.get()));
+    match mode & (libc::S_ISUID | libc::S_ISGID) {
+        bits if bits & libc::S_ISGID != 0 && keeps_setgid() => bits & !libc::S_ISGID,
+        bits => bits,
+    }
 }

@@ -226,7 +226,7 @@ impl Vfs {
     ) -> Result<Position> {
         self.writable()?;
         for file in &*files {
-            self.strip(file.inode(), ctx.is_root())?;
+            self.strip(ctx, file.inode(), false)?;
         }
         if files.is_empty() {
             return Ok(self.meta.store.tail());

@@ -102,7 +102,7 @@ impl Vfs {
         let kills = flags.contains(WriteFlags::KILL_SUIDGID);
         // The kernel has dropped what it had to when its cache was written.
         if kills || !from_cache {
-            self.strip(&handle.inode, !kills && ctx.is_root())?;
+            self.strip(ctx, &handle.inode, kills)?;
         }
         let at = if append { At::Append } else { At::Offset(offset) };
         self.data.relieve_indexes();
@@ -143,7 +143,7 @@ impl Vfs {
         }
         self.writable()?;
         let _changing = self.changing(ctx, &handle.inode, offset, u64::MAX);
-        self.strip(&handle.inode, ctx.is_root())?;
+        self.strip(ctx, &handle.inode, false)?;
         let change = || self.data.fallocate(&handle.inode, mode, offset, len);
         match mode {
             // It sets nothing aside before, and divides extents.
@@ -193,7 +193,7 @@ impl Vfs {
         }
         self.writable()?;
         let _changing = self.changing(ctx, &to.inode, to_offset, len);
-        self.strip(&to.inode, ctx.is_root())?;
+        self.strip(ctx, &to.inode, false)?;
         // It may find all that it needs in memory, and sleep nowhere.
         if len.min(from.inode.size().saturating_sub(from_offset)) > LONG_COPY {
             blocking::about_to_block();

@@ -134,7 +134,7 @@ impl Vfs {
 
     /// O_TRUNC.
     fn empty(&self, ctx: &Context, inode: &Arc<InodeObj>) -> Result<()> {
-        self.strip(inode, ctx.is_root())?;
+        self.strip(ctx, inode, false)?;
         // Behind the end of an empty file there may be blocks, set aside by fallocate(2).
         if inode.size() != 0 || inode.lock.read().blocks.get() != 0 {
             self.alloc_room(|| self.data.truncate(inode, 0))?;

@@ -32,7 +32,7 @@ impl EngineOperations {
                 ..vfs::SetAttr::default()
             };
             self.fs.setattr(&caller, nodeid, open, &by_caller)?;
-            self.fs.setattr(&Context::root(), nodeid, open, &by_kernel)?
+            self.fs.setattr(&caller.checked(), nodeid, open, &by_kernel)?
         } else {
             self.fs.setattr(&caller, nodeid, open, &wanted)?
         })

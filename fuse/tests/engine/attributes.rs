@@ -322,7 +322,7 @@ fn a_capability_and_setuid_are_lost_whoever_changes_the_file() {
         ];
         for (what, change) in changes {
             let about = format!("{what}, {io:?}, {who:?}");
-            for (before, after) in [(0o6777, 0o777), (0o6767, 0o2767)] {
+            for (before, after) in [(0o6777, 0o777), (0o6767, 0o767)] {
                 fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
                 rustix::fs::setxattr(&path, "security.capability", &value, XattrFlags::empty()).unwrap();
                 assert_eq!(rustix::fs::getxattr(&path, "security.capability", &mut [0u8; 20]), Ok(20));

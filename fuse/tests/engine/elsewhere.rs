@@ -3,11 +3,11 @@
 use crate::support::{FIRST_USER, SECOND_USER, Served, as_user, served_with};
 use narufs_fuse::Caching;
 use narufs_fuse::mount::Permissions as Checks;
-use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::fs::{FallocateFlags, XattrFlags, fallocate, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, chown, lchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -96,7 +96,40 @@ fn links_to_what_is_another_s_are_made_as_elsewhere() {
     }
 }
 
+fn setgid_stays_for_whom_it_stays_elsewhere() {
+    let changes: [(&str, &(dyn Fn(&Path) -> std::io::Result<()> + Sync)); 4] = [
+        ("write", &|path| File::options().write(true).open(path)?.write_all(b"x")),
+        ("truncate", &|path| File::options().write(true).open(path)?.set_len(1)),
+        ("allocate", &|path| {
+            let file = File::options().write(true).open(path)?;
+            Ok(fallocate(file, FallocateFlags::empty(), 0, 100)?)
+        }),
+        ("chgrp", &|path| chown(path, None, Some(SECOND_USER))),
+    ];
+    for who in [Checks::Server, Checks::Kernel] {
+        let (m, elsewhere) = both(who);
+        for mode in [0o2666, 0o2676, 0o6666] {
+            for (what, change) in changes {
+                // One of the group, and the owner, who is not.
+                for caller in [FIRST_USER, SECOND_USER, 0] {
+                    let [here, there] = [m.at("file"), elsewhere.path().join("file")].map(|file| {
+                        fs::write(&file, b"text").unwrap();
+                        chown(&file, Some(SECOND_USER), Some(FIRST_USER)).unwrap();
+                        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+                        let done = as_user(caller, || change(&file).map_err(|e| e.raw_os_error()));
+                        let left = fs::metadata(&file).unwrap().mode() & 0o7777;
+                        fs::remove_file(&file).unwrap();
+                        (done, format!("{left:o}"))
+                    });
+                    assert_eq!(here, there, "{what} of {mode:o} by {caller}, {who:?}");
+                }
+            }
+        }
+    }
+}
+
 on_each_transport!(
     a_change_that_is_refused_leaves_the_capability,
     links_to_what_is_another_s_are_made_as_elsewhere,
+    setgid_stays_for_whom_it_stays_elsewhere,
 );

@@ -105,7 +105,7 @@ fn writing_takes_setuid_away() {
 }
 
 /// What unprivileged callers do to a file that is open for writing takes setuid away, and setgid where the group may
-/// execute; root keeps both.
+/// execute or is not theirs; root keeps both.
 #[test]
 fn whatever_changes_content_takes_setuid_away() {
     let fs = fs();
@@ -129,8 +129,9 @@ fn whatever_changes_content_takes_setuid_away() {
         ("copy_file_range", &|c| fs.copy_file_range(c, &from, 0, &handle, 0, 4).map(drop)),
     ];
     for (what, change) in changes {
-        for (before, after) in [(0o6755, 0o755), (0o6745, 0o2745)] {
-            for (caller, after) in [(root(), before), (user(1), after)] {
+        for (before, after, member) in [(0o6755, 0o755, 0o755), (0o6745, 0o745, 0o2745)] {
+            let of_group = Context::with_groups(2, 2, vec![0]);
+            for (caller, after) in [(root(), before), (user(1), after), (of_group, member)] {
                 set(&root(), SetAttr { mode: Some(before), ..SetAttr::default() }).expect("root");
                 change(&caller).expect(what);
                 assert_eq!(fs.getattr(entry.nid).expect("there").perm, after, "{what}, uid {}", caller.uid);
@@ -139,6 +140,33 @@ fn whatever_changes_content_takes_setuid_away() {
     }
     fs.release(from, None);
     fs.release(handle, None);
+}
+
+/// By its owner to another group, and by whoever may: setgid stays for members of the group that it had, where that may not
+/// execute.
+#[test]
+fn another_group_takes_setgid_away() {
+    let fs = fs();
+    let f = file(&fs, &user(1), ROOT_NID, "f").nid;
+    let set = |ctx: &Context, set| fs.setattr(ctx, f, None, &set).map(|attr| attr.perm);
+    let owner = |groups: &[u32]| Context::with_groups(1, 1, groups.to_vec());
+    for (caller, before, after) in [
+        (owner(&[8]), 0o6766, 0o766),
+        (owner(&[7, 8]), 0o6766, 0o2766),
+        (owner(&[7, 8]), 0o6776, 0o776),
+        (root(), 0o6766, 0o2766),
+        (root(), 0o6776, 0o776),
+    ] {
+        set(&root(), SetAttr { gid: Some(7), ..SetAttr::default() }).expect("root");
+        set(&root(), SetAttr { mode: Some(before), ..SetAttr::default() }).expect("root");
+        // A kernel says with each change of owners that the bits go.
+        for kill_suidgid in [false, true] {
+            let changed = set(&caller, SetAttr { gid: Some(8), kill_suidgid, ..SetAttr::default() });
+            assert_eq!(changed.expect("one of his groups"), after, "{before:o} by {caller:?}");
+            set(&root(), SetAttr { gid: Some(7), ..SetAttr::default() }).expect("root");
+            set(&root(), SetAttr { mode: Some(before), ..SetAttr::default() }).expect("root");
+        }
+    }
 }
 
 #[test]
