@@ -2,9 +2,12 @@
 
 use super::{BLOCK_SIZE, IoBuf, io_error};
 use crate::Result;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// Where the content of a block is.
@@ -110,17 +113,32 @@ fn temporary() -> std::io::Result<File> {
 /// A file in the directory of temporary files that goes with its last descriptor; where none may be made there, one in
 /// memory, which can be swapped out.
 fn nameless() -> std::io::Result<File> {
-    let path = std::env::temp_dir().join(format!("narufs-{}", uuid::Uuid::new_v4()));
-    match File::options().read(true).write(true).create_new(true).open(&path) {
-        Ok(file) => {
-            std::fs::remove_file(&path)?;
-            Ok(file)
-        }
+    match nameless_in(&std::env::temp_dir()) {
         Err(e) if is_no_place(&e) => {
             Ok(rustix::fs::memfd_create("narufs-spill", rustix::fs::MemfdFlags::CLOEXEC)?.into())
         }
-        Err(e) => Err(e),
+        made => made,
     }
+}
+
+/// The same in a directory that anybody may watch. What will be in it is of files that not everybody may read: it never has
+/// a name, or nobody else may open it while it has one.
+pub(super) fn nameless_in(directory: &Path) -> std::io::Result<File> {
+    // O_EXCL: nothing can give it one.
+    let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
+        // The file system offers no such thing.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => unlinked_in(directory),
+        made => Ok(made?.into()),
+    }
+}
+
+/// The same on a file system where each file is made with a name.
+pub(super) fn unlinked_in(directory: &Path) -> std::io::Result<File> {
+    let path = directory.join(format!("narufs-{}", uuid::Uuid::new_v4()));
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// Whether no file can be made there at all: it may not, it is read-only, or it is not there.

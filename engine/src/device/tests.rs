@@ -171,3 +171,46 @@ fn a_new_image_gets_its_name_at_the_end_and_takes_no_other_s() {
     drop((image, unnamed));
     assert_eq!(ImageFile::open(&path).expect("nobody has it open").blocks(), 16);
 }
+
+/// Runs in a thread of its own, where nothing but the modes of files that it makes keeps others from them.
+#[allow(deprecated, reason = "what it warns of is not met: no descriptor and no name space is parted")]
+fn without_umask(run: impl FnOnce() + Send) {
+    let thread = || {
+        rustix::thread::unshare(rustix::thread::UnshareFlags::FS).expect("everybody may");
+        rustix::process::umask(rustix::fs::Mode::empty());
+        run();
+    };
+    std::thread::scope(|s| s.spawn(thread).join()).expect("it has not failed");
+}
+
+/// Who may look into the directory of temporary files, or into shared memory, reads there nothing of ours.
+#[test]
+fn nobody_else_may_open_what_is_made_whatever_the_umask() {
+    let (dir, shared) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir_in("/dev/shm"));
+    let (at, shared) = (|name: &str| dir.path().join(name), shared.expect("shared memory"));
+    without_umask(|| {
+        let named = spill::unlinked_in(dir.path()).expect("room");
+        let nameless = spill::nameless_in(dir.path()).expect("room");
+        for file in [&named, &nameless] {
+            let made = file.metadata().expect("it is open");
+            assert_eq!((made.mode() & 0o7777, made.nlink()), (0o600, 0));
+        }
+        assert!(
+            matches!(spill::nameless_in(&at("none")), Err(e) if e.kind() == std::io::ErrorKind::NotFound)
+        );
+        let unnamed = ImageFile::create_unnamed(&at("unnamed"), 8, false).expect("room");
+        let images = [
+            ImageFile::create(&at("reserved"), 8).expect("room"),
+            ImageFile::create_sparse(&at("sparse"), 8).expect("room"),
+            ImageFile::unnamed(dir.path(), 8).expect("room"),
+        ];
+        for image in images.iter().chain(unnamed.iter().map(|(image, _)| image)) {
+            assert_eq!(image.file.metadata().expect("it is open").mode() & 0o7777, 0o600);
+        }
+        let ring = shared.path().join("ring");
+        let medium = crate::pmem::Medium::Staging;
+        let _memory = crate::pmem::MappedMemory::create(&ring, BLOCK_SIZE, medium).expect("room");
+        assert_eq!(std::fs::metadata(&ring).expect("it is there").mode() & 0o7777, 0o600);
+    });
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 2, "the images that have names");
+}
