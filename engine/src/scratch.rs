@@ -1,10 +1,13 @@
 //! Spill space: a file or device whose content nobody needs, during the mount or after it.
 //!
 //! A file that is made here has no name, so that it is gone with the server, however that ends. One that was there
-//! before stays, emptied. While it is in use its first block says what it is: left by a killed server, it may be used
-//! again, and it is no image that could be mounted.
+//! before stays, emptied as far as its medium can ([`BlockDevice::erase`]); who unmounts is told if something may be left.
+//! While it is in use its first block says what it is: left by a killed server, it may be used again, and it is no image that
+//! could be mounted.
 
-use crate::device::{BLOCK_SIZE, BlockDevice, Cause, ImageFile, IoBuf, PROBED, Request, open_device, probe};
+use crate::device::{
+    BLOCK_SIZE, BlockDevice, Cause, Erased, ImageFile, IoBuf, PROBED, Request, open_device, probe,
+};
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::os::unix::fs::FileTypeExt;
@@ -40,8 +43,11 @@ pub fn is_spill_space(path: &Path) -> std::io::Result<bool> {
 /// Open spill space. Dropped, it holds nothing any more.
 pub(crate) struct SpillSpace {
     device: Arc<dyn BlockDevice>,
+    path: PathBuf,
     /// Whether it has a name, and is still to be emptied.
     stays: bool,
+    /// Whether a killed server had left it.
+    was_left: bool,
 }
 
 impl SpillSpace {
@@ -63,7 +69,7 @@ impl SpillSpace {
             // A file that is not there goes without a name from the start.
             let directory = if path.is_dir() { path } else { beside };
             let image = ImageFile::unnamed(directory, blocks(chosen(directory)?))?;
-            return Ok(SpillSpace { device: open_device(image), stays: false });
+            return Ok(SpillSpace::new(image, path, false, false));
         };
         if !options.force && holds_data(path).map_err(|e| about(path, &e))? {
             return Err(Error::Refused(format!(
@@ -71,11 +77,14 @@ impl SpillSpace {
                 path.display()
             )));
         }
+        let was_left = is_spill_space(path).map_err(|e| about(path, &e))?;
         let image = if there.file_type().is_block_device() {
-            match options.size {
+            let mut device = match options.size {
                 Some(size) => ImageFile::create(path, blocks(size))?,
                 None => ImageFile::open(path)?,
-            }
+            };
+            device.note_writes();
+            device
         } else {
             let size = match (options.size, there.len()) {
                 (Some(size), _) => size,
@@ -84,9 +93,13 @@ impl SpillSpace {
             };
             ImageFile::create(path, blocks(size))?
         };
-        let space = SpillSpace { device: open_device(image), stays: true };
+        let space = SpillSpace::new(image, path, true, was_left);
         space.begin(Some(MARK))?;
         Ok(space)
+    }
+
+    fn new(image: ImageFile, path: &Path, stays: bool, was_left: bool) -> SpillSpace {
+        SpillSpace { device: open_device(image), path: path.to_owned(), stays, was_left }
     }
 
     /// The device.
@@ -113,14 +126,25 @@ impl SpillSpace {
         if !std::mem::take(&mut self.stays) {
             return Ok(());
         }
-        let mut at = 0;
-        while at < self.device.blocks() {
-            let count = (self.device.blocks() - at).min(1 << 20);
-            self.device.run(vec![Request::discard(at, count as u32, Cause::Superblock)])?;
-            at += count;
-        }
+        let erased = self.device.erase();
+        // Whatever has come of that: it is spill space in use no more.
         self.begin(None)?;
-        self.device.flush()
+        self.device.flush()?;
+        self.tell(erased)
+    }
+
+    /// What who unmounts is told.
+    fn tell(&self, erased: Result<Erased>) -> Result<()> {
+        let why = match erased {
+            Ok(Erased::All) => return Ok(()),
+            Ok(Erased::Written) if !self.was_left => return Ok(()),
+            Ok(Erased::Written) => {
+                "it frees nothing, and what a killed server had left there may be there still".to_owned()
+            }
+            Err(e) => format!("what was written there may be there still: {e}"),
+        };
+        let path = self.path.display();
+        Err(Error::Refused(format!("{path}: {why}; overwrite it (blkdiscard --zeroout, shred)")))
     }
 }
 
@@ -147,4 +171,34 @@ fn free_bytes(directory: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(directory)
         .map_err(|e| about(directory, &std::io::Error::from_raw_os_error(e.raw_os_error())))?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize) / 10 * 9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+
+    /// Space that is to be emptied.
+    fn space(was_left: bool) -> SpillSpace {
+        SpillSpace {
+            device: Arc::new(MemoryDevice::new(64)),
+            path: "/dev/space".into(),
+            stays: true,
+            was_left,
+        }
+    }
+
+    #[test]
+    fn what_may_be_left_is_told_at_the_end() {
+        let told = |done: Result<()>| match done {
+            Err(Error::Refused(why)) => why.starts_with("/dev/space: ") && why.contains("there still"),
+            other => panic!("{other:?}"),
+        };
+        // Memory offers no such thing.
+        assert!(told(space(false).close()));
+        assert!(told(space(true).tell(Ok(Erased::Written))));
+        for (was_left, erased) in [(false, Erased::Written), (false, Erased::All), (true, Erased::All)] {
+            assert_eq!(space(was_left).tell(Ok(erased)), Ok(()));
+        }
+    }
 }

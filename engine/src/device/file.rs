@@ -18,9 +18,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::erase::Written;
 use super::{BLOCK_SIZE, loops};
 use crate::blocking::deeply;
 use crate::fork::{KeptFromChildren, beyond_standard};
+use crate::sync::Arc;
 use crate::{Error, Result};
 
 /// A killed process holds its lock until the kernel has taken its memory and its I/O apart: a thread that mounts right
@@ -40,7 +42,9 @@ pub struct ImageFile {
     // Relaxed: a bound. A thread that uses blocks behind an older one has been told of them otherwise.
     pub(super) blocks: AtomicU64,
     direct: bool,
-    block_device: bool,
+    pub(super) block_device: bool,
+    /// What was written, where that is noted.
+    pub(super) written: Option<Arc<Written>>,
 }
 
 /// Bytes at the beginning of a file or device that are looked at for data.
@@ -219,6 +223,7 @@ impl ImageFile {
             blocks,
             direct,
             block_device: kind.is_block_device(),
+            written: None,
         };
         if image.block_device {
             image.blocks.store(image.measured()?, Relaxed);

@@ -10,6 +10,7 @@ mod buffer;
 mod chunk;
 mod counters;
 mod done;
+mod erase;
 mod file;
 mod flush;
 mod identity;
@@ -30,6 +31,7 @@ pub use buffer::IoBuf;
 pub use chunk::keep_buffers;
 pub(crate) use counters::Counters;
 pub(crate) use done::DoneBatches;
+pub use erase::Erased;
 pub use file::ImageFile;
 pub(crate) use file::{PROBED, path_of, probe};
 pub(crate) use file::{device_error, in_use, io_error, lock};
@@ -235,6 +237,15 @@ pub trait BlockDevice: Send + Sync {
     /// Threads, each with a batch of its own under way, that it takes to keep the device busy.
     fn submitters(&self) -> usize {
         1
+    }
+
+    /// Has it hold nothing of what was written to it, or not even of what was there before, whether it can discard or not;
+    /// a flush makes that durable. Nobody else uses it meanwhile.
+    ///
+    /// # Errors
+    /// Those of the device: it may hold everything. EOPNOTSUPP where there is no medium that outlives it.
+    fn erase(&self) -> Result<Erased> {
+        Err(Error::Errno(libc::EOPNOTSUPP))
     }
 
     /// Flushes everything completed before the call.

@@ -11,7 +11,7 @@ use super::done::DoneBatches;
 use super::flush::GroupFlush;
 use super::whole::{read_whole, whole, write_whole};
 use super::{
-    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, IoBuf, Op, Request, Ticket,
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, Erased, ImageFile, IoBuf, Op, Request, Ticket,
     check_blocks, read_copied,
 };
 use crate::{Error, Result, blocking};
@@ -43,6 +43,7 @@ impl PlainDevice {
         match request.op {
             Op::Read => read_whole(self.image.file(), &mut request.buf, offset),
             Op::Write => {
+                self.image.note(request.block, request.buf.len());
                 write_whole(self.image.file(), &request.buf, offset)?;
                 self.group.write_completed();
                 Ok(())
@@ -67,6 +68,7 @@ pub(super) fn write_durably(
     check_blocks(block, buf.len() as u64, image.blocks())?;
     group.check()?;
     counters.count_write(cause, buf.len() as u64);
+    image.note(block, buf.len());
     blocking::about_to_block();
     let offset = block * BLOCK_SIZE as u64;
     let and_flush = |rest: &[u8], offset| {
@@ -136,6 +138,10 @@ impl BlockDevice for PlainDevice {
 
     fn measure(&self) -> Result<u64> {
         self.image.measured()
+    }
+
+    fn erase(&self) -> Result<Erased> {
+        self.image.erase()
     }
 
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {

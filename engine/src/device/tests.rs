@@ -172,6 +172,28 @@ fn a_new_image_gets_its_name_at_the_end_and_takes_no_other_s() {
     assert_eq!(ImageFile::open(&path).expect("nobody has it open").blocks(), 16);
 }
 
+#[test]
+fn what_is_written_to_a_device_is_noted_whichever_way_it_goes() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mut images = ["plain", "uring"].map(|name| {
+        let mut image = ImageFile::create(&dir.path().join(name), 2048).expect("room");
+        image.note_writes();
+        (image.written.clone().expect("it is noted"), Some(image))
+    });
+    let mut taken = images.iter_mut().filter_map(|(_, image)| image.take());
+    let (plain, uring) = (taken.next().expect("the first"), taken.next().expect("the second"));
+    let plain: Arc<dyn BlockDevice> = Arc::new(PlainDevice::new(plain));
+    let uring: Arc<dyn BlockDevice> = Arc::new(UringDevice::new(uring).expect("the kernel offers io_uring"));
+    for (device, (written, _)) in [plain, uring].iter().zip(&images) {
+        let two = || IoBuf::zeroed(2 * BLOCK_SIZE);
+        assert_eq!(written.chunks().count(), 0);
+        device.run(vec![Request::write(255, two(), Cause::Superblock)]).expect("room");
+        device.run(vec![Request::read(800, two(), Cause::Superblock)]).expect("it is there");
+        device.write_durably(1024, two(), Cause::Superblock).expect("room");
+        assert_eq!(written.chunks().collect::<Vec<_>>(), [0, 1, 4]);
+    }
+}
+
 /// Runs in a thread of its own, where nothing but the modes of files that it makes keeps others from them.
 #[allow(deprecated, reason = "what it warns of is not met: no descriptor and no name space is parted")]
 fn without_umask(run: impl FnOnce() + Send) {

@@ -26,7 +26,7 @@ use super::flush::GroupFlush;
 use super::plain::{flush_all, read_straight, write_durably};
 use super::whole::{CUT_OFF, MAX_RETRIES, blocks_of, read_whole, write_whole};
 use super::{
-    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, IoBuf, Op, Request, Ticket,
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, Erased, ImageFile, IoBuf, Op, Request, Ticket,
     read_copied,
 };
 use crate::sync::{Arc, Condvar, MutexGuard, available_cores};
@@ -141,6 +141,10 @@ impl BlockDevice for UringDevice {
         self.image.measured()
     }
 
+    fn erase(&self) -> Result<Erased> {
+        self.image.erase()
+    }
+
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
         self.image.grow(blocks, sparse, || flush_all(&self.image, &self.group))
     }
@@ -242,6 +246,9 @@ impl UringDevice {
         if let Op::Discard { count } = request.op {
             self.image.discard(request.block, u64::from(count));
             return (request, Some(Ok(())));
+        }
+        if request.op == Op::Write {
+            self.image.note(request.block, request.buf.len());
         }
         let result = request.buf.is_empty().then_some(Ok(()));
         (request, result)

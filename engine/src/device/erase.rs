@@ -1,0 +1,153 @@
+//! Emptying a file or a device: nothing of what was written to it can be read from it afterwards.
+//!
+//! A discard is a wish that a medium may leave unheard. Here what cannot be freed goes in another way. A file is cut off, and
+//! made as long again. A device may be of any size, and zeros over all of it would take hours: so what a process writes to one
+//! is noted in chunks of 1 MiB, and these are written over. What was there before it came stays then, and that is told.
+
+use super::file::device_error;
+use super::whole::write_whole;
+use super::{BLOCK_SIZE, ImageFile, IoBuf};
+use crate::sync::Arc;
+use crate::{Result, blocking};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Blocks of a chunk.
+const CHUNK: u64 = 256;
+/// Blocks that are freed by one call.
+const AT_ONCE: u64 = 1 << 20;
+
+/// What was made of a file or device that was to hold nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erased {
+    /// All of it reads as zeros.
+    All,
+    /// What this process has written does. It may hold what was there before.
+    Written,
+}
+
+/// Which chunks have been written.
+#[derive(Debug)]
+pub(super) struct Written(Vec<AtomicU64>);
+
+impl Written {
+    fn of(blocks: u64) -> Written {
+        let words = blocks.div_ceil(CHUNK * u64::from(u64::BITS));
+        Written((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn note(&self, block: u64, blocks: u64) {
+        for chunk in block / CHUNK..(block + blocks).div_ceil(CHUNK) {
+            let bit = 1 << (chunk % u64::from(u64::BITS));
+            if let Some(word) = self.0.get((chunk / u64::from(u64::BITS)) as usize)
+                // Relaxed: whoever asks has waited for the writes.
+                && word.load(Relaxed) & bit == 0
+            {
+                word.fetch_or(bit, Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
+        let bits = u64::from(u64::BITS);
+        let has = move |chunk: u64| self.0[(chunk / bits) as usize].load(Relaxed) >> (chunk % bits) & 1 == 1;
+        (0..self.0.len() as u64 * bits).filter(move |chunk| has(*chunk))
+    }
+}
+
+impl ImageFile {
+    /// From now on it is noted what is written.
+    pub(crate) fn note_writes(&mut self) {
+        self.written = Some(Arc::new(Written::of(self.blocks())));
+    }
+
+    /// So many bytes are about to be written from a block on.
+    pub(super) fn note(&self, block: u64, bytes: usize) {
+        if let Some(written) = &self.written {
+            written.note(block, (bytes / BLOCK_SIZE) as u64);
+        }
+    }
+
+    /// [`BlockDevice::erase`](super::BlockDevice::erase).
+    pub(super) fn erase(&self) -> Result<Erased> {
+        blocking::about_to_block();
+        self.erase_with(|offset, len| {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&self.file, flags, offset, len)
+        })
+    }
+
+    /// The same with a call that frees a range of bytes, which read as zeros then.
+    fn erase_with(&self, free: impl Fn(u64, u64) -> Result<(), Errno>) -> Result<Erased> {
+        const BYTES: u64 = BLOCK_SIZE as u64;
+        let blocks = self.blocks();
+        let mut freed = (0..blocks).step_by(AT_ONCE as usize).map(|at| {
+            let len = AT_ONCE.min(blocks - at) * BYTES;
+            rustix::io::retry_on_intr(|| free(at * BYTES, len))
+        });
+        let Some(Err(e)) = freed.find(Result::is_err) else { return Ok(Erased::All) };
+        tracing::debug!(path = %self.path.display(), "what it holds cannot be freed in place: {e}");
+        if !self.is_block_device() {
+            let cut = rustix::fs::ftruncate(&self.file, 0);
+            cut.and_then(|()| rustix::fs::ftruncate(&self.file, blocks * BYTES))
+                .map_err(|e| device_error("empty the file", e))?;
+            return Ok(Erased::All);
+        }
+        let zeros = IoBuf::zeroed(CHUNK as usize * BLOCK_SIZE);
+        for at in self.written.iter().flat_map(|written| written.chunks()).map(|chunk| chunk * CHUNK) {
+            let len = CHUNK.min(blocks.saturating_sub(at)) as usize * BLOCK_SIZE;
+            write_whole(&self.file, &zeros[..len], at * BYTES)?;
+        }
+        Ok(Erased::Written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    const BLOCKS: u64 = 3 * CHUNK + 7;
+
+    /// An image of which each byte is 7, and what it holds.
+    fn full() -> (tempfile::TempDir, ImageFile, impl Fn() -> Vec<u8>) {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("image");
+        let image = ImageFile::create(&path, BLOCKS).expect("room");
+        let there = std::fs::File::options().write(true).open(&path).expect("it is there");
+        there.write_all_at(&vec![7; BLOCKS as usize * BLOCK_SIZE], 0).expect("room");
+        (dir, image, move || std::fs::read(&path).expect("it is there"))
+    }
+
+    fn refuses(_: u64, _: u64) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    #[test]
+    fn a_file_holds_nothing_whether_its_blocks_can_be_freed_or_not() {
+        let (_dir, image, holds) = full();
+        assert_eq!(image.erase_with(refuses), Ok(Erased::All));
+        assert!(holds() == vec![0; BLOCKS as usize * BLOCK_SIZE], "all zeros, as long as before");
+        let (_dir, image, holds) = full();
+        let before = image.file.metadata().expect("it is open").ino();
+        assert_eq!(image.erase(), Ok(Erased::All));
+        assert!(holds() == vec![0; BLOCKS as usize * BLOCK_SIZE]);
+        assert_eq!(image.file.metadata().expect("it is open").ino(), before);
+    }
+
+    /// The file stands for a device here: neither can it be cut off, nor is its size a bound.
+    #[test]
+    fn of_a_device_that_frees_nothing_what_was_written_goes() {
+        let (_dir, mut image, holds) = full();
+        image.block_device = true;
+        image.note_writes();
+        image.note(CHUNK - 1, 2 * BLOCK_SIZE);
+        image.note(BLOCKS - 1, BLOCK_SIZE);
+        assert_eq!(image.erase_with(refuses), Ok(Erased::Written));
+        let chunk = CHUNK as usize * BLOCK_SIZE;
+        let expected = [vec![0; 2 * chunk], vec![7; chunk], vec![0; 7 * BLOCK_SIZE]].concat();
+        assert!(holds() == expected);
+        assert_eq!(image.erase_with(|_, _| Ok(())), Ok(Erased::All));
+    }
+}
