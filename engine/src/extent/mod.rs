@@ -150,6 +150,12 @@ pub(crate) fn next_run(source: &impl Source, root: &Root, from: u64) -> Result<O
     tree::seek(source, root, from)
 }
 
+/// The block of the file from which on the last leaf has all that is mapped: what [`remove`] of a range that begins there or
+/// behind does not reach with one call, it leaves for its budget alone.
+pub(crate) fn last_leaf(source: &impl Source, root: &Root) -> Result<u32> {
+    tree::last_leaf(source, root)
+}
+
 /// Slots that one call of an editing function takes at most: `depth` is the height of the tree as seen before
 /// the locks were taken, `budget` the number of extents that the call may touch (1 for an insert). The
 /// inode's own slot is not counted.

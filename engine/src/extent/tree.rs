@@ -102,6 +102,15 @@ pub(super) fn seek_last(source: &impl Source, root: &Root, mut logical: u64) -> 
     Ok(None)
 }
 
+/// The block from which on the last leaf has all runs.
+pub(super) fn last_leaf(source: &impl Source, root: &Root) -> Result<u32> {
+    // No node is empty, so that the last leaf has the last run. In a damaged tree that may lie before the leaf's key: who
+    // goes on from here always meets it.
+    let place = neighbours(source, root, LOGICAL_END - 1)?;
+    let run = place.before.map_or(0, |run| run.logical);
+    Ok(place.left.map_or(0, |key| key.min(run)))
+}
+
 /// What an edit needs: the operation, where blocks come from, and the tree.
 pub(super) struct Edit<'e, 's> {
     pub h: &'e mut Handle<'s>,

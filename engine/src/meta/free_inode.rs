@@ -2,6 +2,7 @@
 
 use super::Meta;
 use crate::alloc::Extent;
+use crate::device::BLOCK_SIZE;
 use crate::error::Result;
 use crate::extent::{self, Root};
 use crate::format::{Inode, InodeFlags, Intent};
@@ -52,7 +53,10 @@ impl Meta {
             let mut from = 0;
             if inode.is_dir() {
                 let buckets = draft.image.buckets.get();
-                let keep = buckets.saturating_sub(budget.div_ceil(4));
+                // What is unmapped at a time ends with a leaf of the tree. A bucket that is mapped beyond the last, whose overflow
+                // is gone, would be damage to a check that comes after a crash.
+                let leaf = extent::last_leaf(&h, &root)?;
+                let keep = buckets.saturating_sub(budget.div_ceil(4)).max(leaf).min(buckets);
                 from = u64::from(keep);
                 for bucket in keep..buckets {
                     for (i, page) in self.dir(inode).chain(Some(&h), &image, bucket)?.iter().enumerate() {
@@ -64,6 +68,7 @@ impl Meta {
                     }
                 }
                 draft.image.buckets.set(keep);
+                draft.image.size.set(u64::from(keep) * BLOCK_SIZE as u64);
             }
             let progress = extent::remove(&mut h, &self.alloc, &mut root, from..extent::LOGICAL_END, budget)?;
             root.store(&mut draft.image);

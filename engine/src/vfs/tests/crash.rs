@@ -9,6 +9,8 @@ use crate::takeover::Takeover;
 use crate::volume::{AssembleOptions, ImageOptions, Media, Mounted, RingMedia, Running, mount};
 
 const SLOTS: u64 = 4096;
+/// Extents that a step of a long operation touches: few, for it to have many.
+const STEP: u32 = 2;
 
 /// A file system on simulated media. Dropped, it is left as the end of its process leaves it.
 pub(super) struct Simulated {
@@ -78,12 +80,24 @@ pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
 pub(super) fn begin_with(kind: JournalKind, sim: &SimMedia, takeover: Option<&Arc<Takeover>>) -> Simulated {
     let takeover = takeover.cloned();
     let options = ImageOptions { takeover: takeover.clone(), ..ImageOptions::default() };
-    begin_as(kind, sim, options, takeover, VfsOptions::default())
+    begin_as(kind, sim, options, takeover, VfsOptions::default(), STEP)
+}
+
+/// The same where a step of a long operation touches so many extents.
+pub(super) fn begin_in_steps(kind: JournalKind, sim: &SimMedia, step: u32) -> Simulated {
+    begin_as(kind, sim, ImageOptions::default(), None, VfsOptions::default(), step)
 }
 
 /// The same where each change is durable when it returns.
 pub(super) fn begin_synchronous(kind: JournalKind, sim: &SimMedia) -> Simulated {
-    begin_as(kind, sim, ImageOptions::default(), None, VfsOptions { sync: true, ..VfsOptions::default() })
+    begin_as(
+        kind,
+        sim,
+        ImageOptions::default(),
+        None,
+        VfsOptions { sync: true, ..VfsOptions::default() },
+        STEP,
+    )
 }
 
 /// The same with some things done in the old way.
@@ -94,7 +108,7 @@ pub(super) fn begin_on(
     baselines: crate::baseline::Baselines,
 ) -> Simulated {
     let store = StoreOptions { baselines, ..StoreOptions::default() };
-    begin_as(kind, sim, ImageOptions { store, ..ImageOptions::default() }, None, VfsOptions::default())
+    begin_as(kind, sim, ImageOptions { store, ..ImageOptions::default() }, None, VfsOptions::default(), STEP)
 }
 
 fn begin_as(
@@ -103,6 +117,7 @@ fn begin_as(
     options: ImageOptions,
     takeover: Option<Arc<Takeover>>,
     fs: VfsOptions,
+    step: u32,
 ) -> Simulated {
     let media = idle(kind, sim);
     let options = ImageOptions { background: false, lanes: 1, ..options };
@@ -113,7 +128,7 @@ fn begin_as(
         data: DataOptions::with_memory(1 << 20),
         inodes: 256,
         background: false,
-        step: 2,
+        step,
         takeover,
         ..AssembleOptions::default()
     };
@@ -188,7 +203,7 @@ pub(super) fn content(fs: &Vfs, nid: Nid) -> Vec<u8> {
 }
 
 /// Writes and syncs as much as there is room for; the number of bytes.
-fn fill(fs: &Vfs, handle: &FileHandle, byte: u8) -> usize {
+pub(super) fn fill(fs: &Vfs, handle: &FileHandle, byte: u8) -> usize {
     let mut size = 0;
     while let Ok(written) = fs.write(&root(), handle, size as u64, &[byte; 4096], WriteFlags::empty()) {
         size += written;

@@ -6,6 +6,7 @@ mod accepted;
 mod batch;
 mod crash;
 mod elsewhere;
+mod freed;
 mod full;
 mod gone;
 mod grow;
