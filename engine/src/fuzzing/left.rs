@@ -89,6 +89,8 @@ fn leave(fs: &Vfs, memory: &Arc<Takeover>) -> Result<()> {
     ask(&mut || fs.rmdir(&ctx, ROOT_NID, b"not there").or(Ok(())))?;
     memory.set_session([7; crate::takeover::SESSION_BYTES]);
     memory.notices().put(ROOT_NID);
+    memory.unrecalled().put(ROOT_NID);
+    memory.unrecalled().set_others(true);
     Ok(())
 }
 
@@ -227,6 +229,12 @@ fn answer_left(fs: &Arc<Vfs>, memory: &Arc<Takeover>) {
     memory.requests().forget_left();
     let _ = fs.ask_kernel(std::sync::Arc::new(Half));
     memory.notices().left().into_iter().for_each(|nid| memory.notices().take(nid));
+    let (unrecalled, others) = memory.unrecalled().left();
+    unrecalled.into_iter().for_each(|nid| memory.unrecalled().take(nid));
+    if others {
+        (0..MOST_ENTRIES as u64).map_while(|part| fs.possible_nids(part)).for_each(drop);
+        memory.unrecalled().set_others(false);
+    }
     let _ = (memory.life(), memory.session(), memory.longest_pause());
 }
 

@@ -8,6 +8,7 @@ use crate::orphan::{OrphanId, Orphans};
 use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, Mutex};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// The orphan table's entries by nid and intent, with their places in it.
 type LoggedIntents = Mutex<HashMap<(Nid, u32), (OrphanId, OrphanEntry)>>;
@@ -166,6 +167,11 @@ impl InodeSpace {
     /// How many nids of a NAT block are in use, if that is known.
     pub fn used_nids(&self, nat_block: u64) -> Option<u16> {
         self.nat.used(nat_block)
+    }
+
+    /// The nids of this NAT block that may be in use. `None`: there are no more blocks.
+    pub fn possible_nids(&self, nat_block: u64) -> Option<Range<Nid>> {
+        self.nat.possible(nat_block)
     }
 
     /// The inodes in use, and how many more so many free blocks make possible.

@@ -343,6 +343,14 @@ impl Nat {
         self.shared.ids.find(index).map(|block| block.used())
     }
 
+    /// The ids of this NAT block, which may be in use if it is there: whether it is may not be to be known. `None`: no table
+    /// has as many blocks.
+    pub(crate) fn possible(&self, index: u64) -> Option<Range<Nid>> {
+        let ids = (index < self.shared.capacity()).then(|| index.saturating_mul(NAT_PER_BLOCK))?;
+        let is_there = self.shared.pointer(index).map_or(true, |(_, _, pointer)| pointer.block() != 0);
+        Some(ids..if is_there { ids.saturating_add(NAT_PER_BLOCK) } else { ids })
+    }
+
     /// Writes into the index how full the NAT blocks of this mount are, as hints for the next: a record for so many
     /// pointers of an index block, each of which may be a change of its own. To be called at a clean unmount, once
     /// everything is durable: ids in quarantine count as used.

@@ -20,8 +20,9 @@ use super::image::{IMAGE_WORDS, OfImage};
 use super::inodes::{InodeSlot, Inodes};
 use super::layout::{HEADER, HOMES, Layout, SLOT};
 use super::life::{Life, LifeWords, Phase};
-use super::notices::Notices;
+use super::notices::{MOST_NOTICES, Notices};
 use super::requests::{Lanes, RequestSlot, Requests};
+use super::unrecalled::Unrecalled;
 use crate::planted::kill::{self, Step};
 use crate::{Error, Result};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -58,10 +59,11 @@ struct Header {
     has_session: AtomicU64,
     session: [AtomicU64; SESSION_BYTES / 8],
     longest_pause: AtomicU64,
-    notices: Notices,
+    notices: Notices<MOST_NOTICES>,
     life: LifeWords,
     image: OfImage,
     flushes: LostFlushes,
+    unrecalled: Unrecalled,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -354,8 +356,13 @@ impl Takeover {
     }
 
     /// What the kernel is still to be told.
-    pub fn notices(&self) -> &Notices {
+    pub fn notices(&self) -> &Notices<MOST_NOTICES> {
         &self.header().notices
+    }
+
+    /// What was answered before the kernel has dropped pages of it.
+    pub fn unrecalled(&self) -> &Unrecalled {
+        &self.header().unrecalled
     }
 
     /// The requests in service.

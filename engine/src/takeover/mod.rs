@@ -8,6 +8,7 @@
 //! - the frames of the page cache, and of each what page of which file it holds (`crate::cache`);
 //! - [`homes`]: pages in place that are newer than what the journal would put there;
 //! - [`notices`]: what the kernel is still to be told;
+//! - [`unrecalled`]: of which files it may have pages older than a write that was answered;
 //! - `flushes`: that a flush of the device has failed;
 //! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), counts of the mount's life
 //!   ([`life`]), and which image it is of, and as which mount of that (`image`).
@@ -40,6 +41,7 @@ mod region;
 pub mod requests;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod unrecalled;
 
 pub(crate) use inodes::undecided;
 pub(crate) use requests::is_decisive;
@@ -52,6 +54,7 @@ pub use memory::{SESSION_BYTES, Takeover};
 pub use notices::{MOST_NOTICES, Notices};
 pub use region::FrameRegion;
 pub use requests::{Entered, Left, Requests, Taken};
+pub use unrecalled::{MOST_UNRECALLED, Unrecalled};
 
 /// Asks the kernel what it holds.
 pub trait Prober: Send + Sync {

@@ -6,18 +6,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// As many as there is room for.
+/// As many as there is room for of what is told a while later. What was [not recalled](super::unrecalled) has room of its own.
 pub const MOST_NOTICES: usize = 256;
 
 /// See the module. Zero bytes are none.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Notices {
+pub struct Notices<const MOST: usize> {
     /// 0: free.
-    nids: [AtomicU64; MOST_NOTICES],
+    nids: [AtomicU64; MOST],
 }
 
-impl Notices {
+impl<const MOST: usize> Notices<MOST> {
     /// The kernel is to be told of this inode. False: there is no room; it stays with the caller.
     pub fn put(&self, nid: u64) -> bool {
         let free = self.nids.iter().find(|entry| entry.load(Ordering::Relaxed) == 0);

@@ -24,6 +24,7 @@ use crate::sync::{Arc, Condvar, Mutex};
 use crate::takeover::Prober;
 use crate::{Error, Result};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Inodes without names to ask the kernel about.
 #[derive(Debug, Default)]
@@ -82,6 +83,12 @@ impl Vfs {
         };
         let thread = std::thread::Builder::new().name("narufs-ask".into()).spawn(ask);
         thread.map(drop).map_err(|e| Error::Errno(e.raw_os_error().unwrap_or(libc::EAGAIN)))
+    }
+
+    /// Every nid that an inode may have which the kernel knows from a predecessor, in parts that are numbered from 0 on; some
+    /// are empty, and `None` is behind the last.
+    pub fn possible_nids(&self, part: u64) -> Option<Range<Nid>> {
+        self.meta.space.possible_nids(part)
     }
 
     fn next_to_ask(&self) -> Option<Arc<InodeObj>> {

@@ -78,7 +78,10 @@ impl EngineOperations {
             read_only: options.read_only,
             sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only && !options.read_only,
             // Programs that serve what they use share their locks with the mount.
-            recalls: Arc::new(Recalls::new(!options.shares_locks)),
+            recalls: Arc::new(Recalls::new(
+                !options.shares_locks,
+                supervision.map(|supervision| Arc::clone(supervision.memory())),
+            )),
             fs,
             started: SystemTime::now(),
             open: Handles::new(supervision.map_or(0, |supervision| supervision.memory().incarnation())),

@@ -12,7 +12,7 @@ use super::attributes::CAPABILITY;
 use super::convert::{birth_of, statfs_out};
 use super::engine::EngineOperations;
 use super::names::Lease;
-use super::recall;
+use super::recall::{self, Recalls};
 use super::told::Teller;
 use crate::control::{LATENCIES, RESIZE, STATS, TRIM, page_of_latencies};
 use crate::mount::Transport;
@@ -48,6 +48,7 @@ impl Operations for EngineOperations {
     fn served_by(&self, transport: Transport) {
         let _ = self.transport.set(transport);
         self.ask_kernel();
+        Recalls::go_on(&self.recalls, &self.fs);
     }
 
     fn made(&self, _: &RequestContext<'_>, parent: u64, nid: u64) -> Result<Entry> {

@@ -16,7 +16,12 @@
 //! 4. A write without a reply keeps a place of its queue, and one of the requests that the kernel has under way in the
 //!    background. If writes kept all, the READ that they wait for would not come. So [`MOST_WAITING`] wait at a time;
 //!    any more are answered first, and their pages recalled right after.
-//! 5. It is no thread with descriptors that waits: [`apart`](super::apart). In a program that goes on when its mount has
+//!    If this server ends in between, its successor is to do it: before such an answer it is noted that the file is
+//!    [`unrecalled`](super::unrecalled), until the kernel has dropped the pages. Writes that wait need no note: what was not
+//!    answered is sent again, and recalled with its answer.
+//! 5. A successor recalls what it finds noted, when it serves: the READs that the kernel waits for are its own by then. What
+//!    such a write has written is not noted, so all pages of the file go.
+//! 6. It is no thread with descriptors that waits: [`apart`](super::apart). In a program that goes on when its mount has
 //!    ended it is, for what the program has open is not ours to close, not in another table either: a close has the file
 //!    flushed, which may be one of this mount, and wait for the very write that waits here.
 //!
@@ -25,6 +30,7 @@
 use super::apart::Apart;
 use super::engine::EngineOperations;
 use super::files::File;
+use super::unrecalled::{Left, Unrecalled};
 use crate::operations::Write;
 use crate::server::Notifier;
 use crate::session::WriteReply;
@@ -33,7 +39,8 @@ use crate::wire::notify::Notification;
 use crate::wire::{READ_LOCKOWNER, ReadIn, WriteFlags};
 use narufs_engine::blocking;
 use narufs_engine::format::Nid;
-use narufs_engine::vfs::{FileHandle, Recall};
+use narufs_engine::takeover::Takeover;
+use narufs_engine::vfs::{FileHandle, Recall, Vfs};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -84,37 +91,28 @@ impl EngineOperations {
             Recall::Written if !appends => Some(write.offset..write.offset.saturating_add(len as u64)),
             Recall::Written | Recall::All => None,
         };
-        let job = Job { open, range, reply: Some((reply, result)) };
+        let job = Job { what: What::Written(open, range), reply: Some((reply, result)) };
         Recalls::add(&self.recalls, job);
     }
 }
 
-/// One message to the kernel, and who waits for it.
+/// What the kernel is to drop, and who waits for it.
 struct Job {
-    open: File,
-    /// `None` for the whole file.
-    range: Option<Range<u64>>,
+    what: What,
     reply: Option<(WriteReply, Result<usize>)>,
 }
 
+enum What {
+    /// A range of a file that was written; `None` for the whole file.
+    Written(File, Option<Range<u64>>),
+    /// All of a file, of which a predecessor has left word.
+    Left(Nid),
+    /// All of every file: a predecessor has left no word of which.
+    AllLeft(Arc<Vfs>),
+}
+
 impl Job {
-    fn run(self, notifier: Option<&Notifier>, apart: Option<&Apart>) {
-        let (offset, len) = match &self.range {
-            Some(range) => (range.start as i64, range.end.saturating_sub(range.start) as i64),
-            None => (0, 0),
-        };
-        let message = Notification::InvalInode { nodeid: self.open.nid(), offset, len };
-        let sent = match apart {
-            Some(apart) => Some(apart.send(message)),
-            None => notifier.map(|notifier| notifier.send(&message)),
-        };
-        match sent {
-            Some(Ok(())) if self.range.is_none() => self.open.lent().recalled(),
-            Some(Ok(())) => {}
-            // ENOENT: the kernel does not know the inode any more. Others: the mount is gone.
-            Some(Err(e)) => tracing::debug!(nodeid = self.open.nid(), "no page was recalled: {e}"),
-            None => tracing::error!("a write came before the mount was served"),
-        }
+    fn answer(self) {
         if let Some((reply, result)) = self.reply {
             reply.done(result);
         }
@@ -136,6 +134,10 @@ struct State {
     jobs: VecDeque<Job>,
     /// Writes not yet answered, in `jobs` or in the hands of a thread.
     waiting: usize,
+    /// What was answered and not recalled.
+    unrecalled: Unrecalled,
+    /// What of that a predecessor has left, until this server serves.
+    left: Left,
     /// Threads that wait for a job, those included that were woken for one.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
@@ -143,10 +145,12 @@ struct State {
 }
 
 impl Recalls {
-    /// None that wait; `is_own_process`: nothing but a server runs in this process.
-    pub(super) fn new(is_own_process: bool) -> Recalls {
-        let (notifier, state, wake) = (OnceLock::new(), Mutex::default(), Condvar::new());
-        Recalls { notifier, is_own_process, state, wake }
+    /// None that wait; `is_own_process`: nothing but a server runs in this process. `memory`: what servers share, where the
+    /// mount outlives this one.
+    pub(super) fn new(is_own_process: bool, memory: Option<Arc<Takeover>>) -> Recalls {
+        let (unrecalled, left) = Unrecalled::new(memory);
+        let state = Mutex::new(State { unrecalled, left, ..State::default() });
+        Recalls { notifier: OnceLock::new(), is_own_process, state, wake: Condvar::new() }
     }
 
     /// Messages go this way.
@@ -155,18 +159,35 @@ impl Recalls {
         let _ = self.notifier.set(notifier.clone());
     }
 
+    /// This server serves: what a predecessor has left is recalled now.
+    pub(super) fn go_on(this: &Arc<Recalls>, fs: &Arc<Vfs>) {
+        let Left { files, all } = std::mem::take(&mut this.state.lock().left);
+        for nid in files {
+            Recalls::add(this, Job { what: What::Left(nid), reply: None });
+        }
+        if all {
+            Recalls::add(this, Job { what: What::AllLeft(Arc::clone(fs)), reply: None });
+        }
+    }
+
     fn add(this: &Arc<Recalls>, mut job: Job) {
         let mut state = this.state.lock();
         if state.over {
             drop(state);
-            return job.run(this.notifier.get(), None);
+            this.recall(&job.what, None);
+            return job.answer();
         }
-        let at_once = if state.waiting < MOST_WAITING {
-            state.waiting += 1;
-            None
-        } else {
-            job.reply.take()
-        };
+        let mut at_once = None;
+        if let (What::Written(open, _), Some(reply)) = (&job.what, job.reply.take()) {
+            if state.waiting < MOST_WAITING {
+                state.waiting += 1;
+                job.reply = Some(reply);
+            } else {
+                // Before the answer, lest a kill in between leave no word.
+                state.unrecalled.answered(open.nid());
+                at_once = Some(reply);
+            }
+        }
         state.jobs.push_back(job);
         if state.jobs.len() > state.idle && state.threads.len() < MOST_THREADS {
             let recalls = Arc::clone(this);
@@ -212,10 +233,67 @@ impl Recalls {
     }
 
     fn finish(&self, job: Job, apart: Option<&Apart>) {
-        let waits = job.reply.is_some();
-        job.run(self.notifier.get(), apart);
-        if waits {
+        let is_dropped = self.recall(&job.what, apart);
+        if job.reply.is_some() {
+            job.answer();
             self.state.lock().waiting -= 1;
+        } else if is_dropped {
+            let unrecalled = &mut self.state.lock().unrecalled;
+            match &job.what {
+                What::Written(open, _) => unrecalled.recalled(open.nid()),
+                What::Left(nid) => unrecalled.recalled(*nid),
+                What::AllLeft(_) => unrecalled.all_recalled(),
+            }
+        }
+    }
+
+    /// False: the kernel may have some of the pages still.
+    fn recall(&self, what: &What, apart: Option<&Apart>) -> bool {
+        match what {
+            What::Written(open, range) => {
+                let is_dropped = self.drop_pages(open.nid(), range.as_ref(), apart);
+                if is_dropped && range.is_none() {
+                    open.lent().recalled();
+                }
+                is_dropped
+            }
+            What::Left(nid) => self.drop_pages(*nid, None, apart),
+            What::AllLeft(fs) => {
+                let mut are_dropped = true;
+                for nids in (0..).map_while(|part| fs.possible_nids(part)) {
+                    if self.state.lock().over {
+                        return false;
+                    }
+                    are_dropped &= nids.fold(true, |so_far, nid| self.drop_pages(nid, None, apart) && so_far);
+                }
+                are_dropped
+            }
+        }
+    }
+
+    /// Has the kernel drop pages of a file: a range, or all. False: it may have some of them still.
+    fn drop_pages(&self, nodeid: Nid, range: Option<&Range<u64>>, apart: Option<&Apart>) -> bool {
+        let (offset, len) = match range {
+            Some(range) => (range.start as i64, range.end.saturating_sub(range.start) as i64),
+            None => (0, 0),
+        };
+        let message = Notification::InvalInode { nodeid, offset, len };
+        let sent = match apart {
+            Some(apart) => Some(apart.send(message)),
+            None => self.notifier.get().map(|notifier| notifier.send(&message)),
+        };
+        match sent {
+            Some(Ok(())) => true,
+            // The kernel does not know the inode any more.
+            Some(Err(e)) if e.raw_os_error() == Some(libc::ENOENT) => true,
+            Some(Err(e)) => {
+                tracing::debug!(nodeid, "no page was recalled: {e}");
+                false
+            }
+            None => {
+                tracing::error!("a write came before the mount was served");
+                false
+            }
         }
     }
 
@@ -238,5 +316,48 @@ impl Recalls {
 impl std::fmt::Debug for Recalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Recalls").field("waiting", &self.state.lock().waiting).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::device::DevicePort;
+    use narufs_engine::volume::Running;
+    use narufs_engine::volume::scratch::{self, ScratchOptions};
+    use std::collections::BTreeSet;
+    use std::fs::File;
+    use std::io::Read;
+
+    #[test]
+    fn a_successor_recalls_what_is_left_and_all_where_there_are_others() {
+        const FAR: Nid = 1 << 40;
+        let memory = Takeover::create(1).expect("memory");
+        assert!(memory.unrecalled().put(FAR));
+        memory.unrecalled().set_others(true);
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let recalls = Arc::new(Recalls::new(false, Some(Arc::clone(&memory))));
+        recalls.set_notifier(&Notifier::new(&Arc::new(DevicePort::new(writer, 0))));
+        let (mounted, options) = scratch::make(&ScratchOptions::with_memory(32 << 20)).expect("memory");
+        let running = Running::start(mounted.checkpointer(), &options).expect("assembled");
+        let fs = running.fs();
+        let mut expected: BTreeSet<Nid> = (0..).map_while(|part| fs.possible_nids(part)).flatten().collect();
+        assert!(expected.contains(&narufs_engine::format::ROOT_NID) && expected.insert(FAR));
+        assert_eq!(memory.unrecalled().left(), (vec![FAR], true), "before it serves");
+        Recalls::go_on(&recalls, fs);
+        let mut reader = File::from(reader);
+        let told = expected.iter().map(|_| {
+            // A header, the inode, and the range: all of it.
+            let mut message = [0; 40];
+            reader.read_exact(&mut message).expect("a message for each");
+            assert_eq!(message[24..], [0; 16]);
+            Nid::from_ne_bytes(message[16..24].try_into().expect("eight bytes"))
+        });
+        assert_eq!(told.collect::<BTreeSet<Nid>>(), expected);
+        while memory.unrecalled().left() != (Vec::new(), false) {
+            std::thread::yield_now();
+        }
+        recalls.end();
+        running.stop().expect("stopped");
     }
 }

@@ -18,7 +18,7 @@ pub mod pause;
 pub mod programs;
 pub mod settings;
 pub mod sit;
-mod sys;
+pub mod sys;
 
 use rand::rngs::StdRng;
 use std::error::Error;

@@ -43,6 +43,12 @@ impl Map {
         unsafe { self.at.add(at).write_volatile(byte) }
     }
 
+    /// A fault brings its own page alone.
+    pub fn reads_nothing_ahead(&self) -> Result<(), Errno> {
+        // SAFETY: the whole mapping, which lives; no byte of it changes. Guarded by the test below.
+        unsafe { madvise(self.at.cast(), self.len, Advice::Random) }
+    }
+
     /// Has the file be as the map is, on the device.
     pub fn sync(&self) -> Result<(), Errno> {
         // SAFETY: the whole mapping, which lives. Guarded by the test below.
@@ -88,6 +94,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("room");
         file.as_file().set_len(8192).expect("room");
         let mut map = Map::of(file.as_file(), 8192).expect("mapped");
+        map.reads_nothing_ahead().expect("a mapping");
         map.put(8191, 7);
         map.sync().expect("synced");
         let range = map.at.expose_provenance()..map.at.expose_provenance() + 8192;

@@ -5,7 +5,9 @@
 #![cfg(feature = "planted-bugs")]
 
 mod again;
+mod aio;
 mod once;
+mod recalls;
 mod rows;
 mod waits;
 

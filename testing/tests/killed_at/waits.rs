@@ -14,18 +14,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-const PAGE: usize = 4096;
-const PAGES: u8 = 200;
+pub const PAGE: usize = 4096;
+pub const PAGES: u8 = 200;
 /// Whose READ is not answered.
-const LATE: u8 = 100;
+pub const LATE: u8 = 100;
 /// Writes past the kernel's cache are counted; this is more than any count.
 const STOP: u64 = 1 << 32;
 
-fn told(e: impl std::fmt::Display) -> String {
+pub fn told(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-fn read(file: &File, page: u8) -> io::Result<Vec<u8>> {
+pub fn read(file: &File, page: u8) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; PAGE];
     file.read_exact_at(&mut bytes, u64::from(page) * PAGE as u64)?;
     Ok(bytes)
@@ -67,7 +67,7 @@ fn children(parent: u32) -> io::Result<Vec<u32>> {
 }
 
 /// Has the server end, and gives who waits for that.
-type End = fn(&Mortal) -> io::Result<Option<Child>>;
+pub type End = fn(&Mortal) -> io::Result<Option<Child>>;
 
 fn waited_for(mortal: &Mortal, end: End) -> Result<(), String> {
     let (point, path) = (mortal.point(), mortal.point().join("file"));
@@ -132,6 +132,16 @@ fn waited_for(mortal: &Mortal, end: End) -> Result<(), String> {
     mortal.wait(|| Ok(children(keeper)? == [after])).map_err(|e| format!("what is left of {before}: {e}"))
 }
 
+pub fn killed(mortal: &Mortal) -> io::Result<Option<Child>> {
+    mortal.kill();
+    Ok(None)
+}
+
+pub fn replaced(mortal: &Mortal) -> io::Result<Option<Child>> {
+    let mut upgrade = Command::new(PROGRAM);
+    upgrade.arg("upgrade").arg(mortal.point()).stdin(Stdio::null()).spawn().map(Some)
+}
+
 fn is_followed(end: End) {
     let mortal = mortal(Way::Usual);
     waited_for(&mortal, end).and_then(|()| mortal.end(Path::new(PROGRAM), |_| Ok(()))).unwrap();
@@ -140,17 +150,11 @@ fn is_followed(end: End) {
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn a_server_is_followed_that_was_killed_while_it_waited_for_itself() {
-    is_followed(|mortal| {
-        mortal.kill();
-        Ok(None)
-    });
+    is_followed(killed);
 }
 
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn a_server_that_waits_for_itself_makes_room_for_another_program() {
-    is_followed(|mortal| {
-        let mut upgrade = Command::new(PROGRAM);
-        upgrade.arg("upgrade").arg(mortal.point()).stdin(Stdio::null()).spawn().map(Some)
-    });
+    is_followed(replaced);
 }

@@ -163,5 +163,6 @@ pub const UNSAFE: [&str; 67] = [
     "research/src/locks/list.rs",
     "testing/src/outlive/sys.rs",
     "testing/src/sharing/ptrace.rs",
+    "testing/tests/killed_at/aio.rs",
     "testing/tests/lock_memory.rs",
 ];

@@ -294,6 +294,17 @@ fn nat_blocks(nat: &Nat) -> u64 {
 }
 
 #[test]
+fn every_id_in_use_is_among_the_possible_ones() {
+    let f = fixture(4000);
+    let made: HashSet<Nid> = (0..3 * NAT_PER_BLOCK).map(|_| f.create().expect("room").nid).collect();
+    let parts: Vec<_> = (0..).map_while(|index| f.nat.possible(index)).collect();
+    assert_eq!(parts.len() as u64, f.nat.shared.capacity());
+    let possible: HashSet<Nid> = parts.into_iter().flatten().collect();
+    assert!(made.is_subset(&possible));
+    assert_eq!(possible.len() as u64, nat_blocks(&f.nat) * NAT_PER_BLOCK);
+}
+
+#[test]
 fn a_table_made_with_many_lanes_serves_few_and_does_not_grow() {
     for (made, used) in [(8, 2), (2, 8), (8, 8)] {
         // The store is the same for both, as an image is.
