@@ -6,13 +6,15 @@
 mod media;
 mod place;
 
+use futures_util::TryStreamExt;
 use media::{made, store};
 use narufs_engine::journal::Durability;
 use narufs_engine::sim::Crash;
 use narufs_object_store::NarufsStore;
-use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use place::{Objects, content, found};
+use std::collections::BTreeMap;
 
 /// A change, as it is asked for.
 enum Ask {
@@ -87,18 +89,26 @@ impl Ask {
     }
 }
 
+/// What clients know the versions of objects by.
+async fn tags(store: &NarufsStore) -> BTreeMap<String, Option<String>> {
+    let all = store.list(None).map_ok(|object| (object.location.to_string(), object.e_tag));
+    all.try_collect().await.expect("a list")
+}
+
 async fn every_end(durability: Durability, ends: &[Crash]) {
     let states: usize = std::env::var("NARUFS_OBJECT_STATES").map_or(150, |n| n.parse().expect("a number"));
     let media = made();
     let live = store(&media, durability);
-    // The objects after each change, and the events up to which it was not acknowledged.
+    // The objects after each change, and the events up to which it was not acknowledged; their tags.
     let mut known = vec![(Objects::new(), media.events())];
+    let mut tagged = vec![tags(&live).await];
     let first = media.events();
     for ask in &ASKED {
         ask.of(&live).await;
         let mut objects = known.last().expect("the first").0.clone();
         ask.apply(&mut objects);
         known.push((objects, media.events()));
+        tagged.push(tags(&live).await);
     }
     let last = media.events();
     let mut early = 0;
@@ -120,6 +130,7 @@ async fn every_end(durability: Durability, ends: &[Crash]) {
                 let met = met.unwrap_or_else(|| {
                     panic!("{end:?} after {at} of {last} events, {done} changes acknowledged: {there:?}, not {:?}", meant[0])
                 });
+                assert_eq!(tags(&store).await, tagged[done + met], "{end:?} after {at}");
                 looked_at += 1;
                 unanswered += met;
                 // It goes on from there.
