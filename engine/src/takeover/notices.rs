@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// As many as there is room for of what is told a while later. What was [not recalled](super::unrecalled) has room of its own.
+/// As many as there is room for, beside what is [not recalled](super::unrecalled).
 pub const MOST_NOTICES: usize = 256;
 
 /// See the module. Zero bytes are none.

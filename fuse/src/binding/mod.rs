@@ -4,7 +4,8 @@
 //! request, `bytes` moves those of files, `failures` knows which thread was told of a failed write-back, `handles` has open
 //! files by number, `inherited` answers for an earlier server of the mount, `names` says for how long the kernel may trust a name,
 //! `dir_times` the same of a directory's attributes, `told` tells it of what changes behind its back, `recall` keeps its
-//! page cache true beside writes that go past it, `unrecalled` notes of which it is not yet, `apart` waits for that, `locks` has those of the mount's users where the library's are,
+//! page cache true beside writes that go past it, `unrecalled` notes of which files it is not yet, `apart` waits for that,
+//! `locks` has those of the mount's users where the library's are,
 //! `syncs` makes durable and answers then, `volume` answers what concerns the file system as a whole, `stats`
 //! shows counters, `attributes` changes those of files, `convert` goes between the two worlds' types.
 //!

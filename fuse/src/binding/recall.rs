@@ -264,7 +264,9 @@ impl Recalls {
                     if self.state.lock().over {
                         return false;
                     }
-                    are_dropped &= nids.fold(true, |so_far, nid| self.drop_pages(nid, None, apart) && so_far);
+                    for nid in nids {
+                        are_dropped &= self.drop_pages(nid, None, apart);
+                    }
                 }
                 are_dropped
             }
