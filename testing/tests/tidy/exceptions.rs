@@ -96,7 +96,7 @@ pub const OLD_NAMES: [(&str, &str, &str); 30] = [
 ];
 
 /// Files with unsafe code. Each gives its reason beside its `allow(unsafe_code)`.
-pub const UNSAFE: [&str; 67] = [
+pub const UNSAFE: [&str; 68] = [
     "bench/src/memory.rs",
     "cli/src/harden/install.rs",
     "cli/src/heap.rs",
