@@ -119,28 +119,32 @@ impl SpillSpace {
 
     /// Leaves nothing behind.
     pub fn close(mut self) -> Result<()> {
-        self.wipe()
+        self.wipe(true)
     }
 
-    fn wipe(&mut self) -> Result<()> {
+    /// Empties it; `is_heard`: the user learns of what may be left. Else the next use is to tell him.
+    fn wipe(&mut self, is_heard: bool) -> Result<()> {
         if !std::mem::take(&mut self.stays) {
             return Ok(());
         }
-        let erased = self.device.erase();
+        let told = self.tell(self.device.erase());
         // Whatever has come of that: it is spill space in use no more.
-        self.begin(None)?;
+        self.begin((told.is_err() && !is_heard).then_some(MARK))?;
         self.device.flush()?;
-        self.tell(erased)
+        told
+    }
+
+    /// Whether a killed server may have used more of it.
+    fn had_more(&self) -> bool {
+        self.was_left && self.device.measure().map_or(true, |all| all > self.device.blocks())
     }
 
     /// What who unmounts is told.
     fn tell(&self, erased: Result<Erased>) -> Result<()> {
         let why = match erased {
-            Ok(Erased::All) => return Ok(()),
+            Ok(Erased::All) if !self.had_more() => return Ok(()),
             Ok(Erased::Written) if !self.was_left => return Ok(()),
-            Ok(Erased::Written) => {
-                "it frees nothing, and what a killed server had left there may be there still".to_owned()
-            }
+            Ok(_) => "what a killed server had left there may be there still".to_owned(),
             Err(e) => format!("what was written there may be there still: {e}"),
         };
         let path = self.path.display();
@@ -150,7 +154,7 @@ impl SpillSpace {
 
 impl Drop for SpillSpace {
     fn drop(&mut self) {
-        if let Err(e) = self.wipe() {
+        if let Err(e) = self.wipe(false) {
             tracing::warn!("the spill space could not be emptied: {e}");
         }
     }
@@ -197,6 +201,14 @@ mod tests {
         // Memory offers no such thing.
         assert!(told(space(false).close()));
         assert!(told(space(true).tell(Ok(Erased::Written))));
+        // Nobody hears of it: the next use finds that it was left.
+        for (heard, is_left) in [(true, false), (false, true)] {
+            let mut space = space(true);
+            assert!(told(space.wipe(heard)));
+            let mut first = vec![0; BLOCK_SIZE];
+            space.device.read_into(0, &mut first, Cause::Superblock).expect("memory");
+            assert_eq!(first.starts_with(MARK), is_left);
+        }
         for (was_left, erased) in [(false, Erased::Written), (false, Erased::All), (true, Erased::All)] {
             assert_eq!(space(was_left).tell(Ok(erased)), Ok(()));
         }

@@ -3,6 +3,8 @@
 //! A discard is a wish that a medium may leave unheard. Here what cannot be freed goes in another way. A file is cut off, and
 //! made as long again. A device may be of any size, and zeros over all of it would take hours: so what a process writes to one
 //! is noted in chunks of 1 MiB, and these are written over. What was there before it came stays then, and that is told.
+//!
+//! The first block goes last, and behind a flush: it may say that there is something.
 
 use super::file::device_error;
 use super::whole::write_whole;
@@ -11,6 +13,7 @@ use crate::sync::Arc;
 use crate::{Result, blocking};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Blocks of a chunk.
@@ -49,7 +52,7 @@ impl Written {
         }
     }
 
-    pub(super) fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(super) fn chunks(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
         let bits = u64::from(u64::BITS);
         let has = move |chunk: u64| self.0[(chunk / bits) as usize].load(Relaxed) >> (chunk % bits) & 1 == 1;
         (0..self.0.len() as u64 * bits).filter(move |chunk| has(*chunk))
@@ -72,21 +75,39 @@ impl ImageFile {
     /// [`BlockDevice::erase`](super::BlockDevice::erase).
     pub(super) fn erase(&self) -> Result<Erased> {
         blocking::about_to_block();
-        self.erase_with(|offset, len| {
+        let free = |offset, len| {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&self.file, flags, offset, len)
-        })
+        };
+        self.erase_with(free, |blocks| self.write_zeros(blocks))
     }
 
-    /// The same with a call that frees a range of bytes, which read as zeros then.
-    fn erase_with(&self, free: impl Fn(u64, u64) -> Result<(), Errno>) -> Result<Erased> {
+    /// The same with a call that frees a range of bytes, which read as zeros then, and one that writes zeros to blocks.
+    fn erase_with(
+        &self,
+        free: impl Fn(u64, u64) -> Result<(), Errno>,
+        write: impl Fn(Range<u64>) -> Result<()>,
+    ) -> Result<Erased> {
         const BYTES: u64 = BLOCK_SIZE as u64;
         let blocks = self.blocks();
-        let mut freed = (0..blocks).step_by(AT_ONCE as usize).map(|at| {
-            let len = AT_ONCE.min(blocks - at) * BYTES;
-            rustix::io::retry_on_intr(|| free(at * BYTES, len))
-        });
-        let Some(Err(e)) = freed.find(Result::is_err) else { return Ok(Erased::All) };
+        let first = 0..blocks.min(1);
+        let free = |range: &Range<u64>| match range.is_empty() {
+            true => Ok(()),
+            false => {
+                let len = (range.end - range.start) * BYTES;
+                rustix::io::retry_on_intr(|| free(range.start * BYTES, len))
+            }
+        };
+        let parts = (0..blocks.div_ceil(AT_ONCE)).rev().map(|part| part * AT_ONCE);
+        let mut parts = parts.map(|at| at.max(1)..(at + AT_ONCE).min(blocks));
+        let freed = match parts.try_for_each(|part| free(&part)) {
+            Ok(()) => {
+                self.flush()?;
+                free(&first)
+            }
+            failed => failed,
+        };
+        let Err(e) = freed else { return Ok(Erased::All) };
         tracing::debug!(path = %self.path.display(), "what it holds cannot be freed in place: {e}");
         if !self.is_block_device() {
             let cut = rustix::fs::ftruncate(&self.file, 0);
@@ -94,18 +115,24 @@ impl ImageFile {
                 .map_err(|e| device_error("empty the file", e))?;
             return Ok(Erased::All);
         }
-        let zeros = IoBuf::zeroed(CHUNK as usize * BLOCK_SIZE);
-        for at in self.written.iter().flat_map(|written| written.chunks()).map(|chunk| chunk * CHUNK) {
-            let len = CHUNK.min(blocks.saturating_sub(at)) as usize * BLOCK_SIZE;
-            write_whole(&self.file, &zeros[..len], at * BYTES)?;
+        for at in self.written.iter().flat_map(|written| written.chunks()).rev().map(|chunk| chunk * CHUNK) {
+            write(at.max(1)..(at + CHUNK).min(blocks))?;
         }
+        self.flush()?;
+        write(first)?;
         Ok(Erased::Written)
+    }
+
+    fn write_zeros(&self, blocks: Range<u64>) -> Result<()> {
+        let zeros = IoBuf::zeroed(blocks.end.saturating_sub(blocks.start) as usize * BLOCK_SIZE);
+        write_whole(&self.file, &zeros, blocks.start * BLOCK_SIZE as u64)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
     use std::os::unix::fs::{FileExt, MetadataExt};
 
     const BLOCKS: u64 = 3 * CHUNK + 7;
@@ -127,13 +154,40 @@ mod tests {
     #[test]
     fn a_file_holds_nothing_whether_its_blocks_can_be_freed_or_not() {
         let (_dir, image, holds) = full();
-        assert_eq!(image.erase_with(refuses), Ok(Erased::All));
+        let never = |_| panic!("a file is cut off");
+        assert_eq!(image.erase_with(refuses, never), Ok(Erased::All));
         assert!(holds() == vec![0; BLOCKS as usize * BLOCK_SIZE], "all zeros, as long as before");
         let (_dir, image, holds) = full();
         let before = image.file.metadata().expect("it is open").ino();
         assert_eq!(image.erase(), Ok(Erased::All));
         assert!(holds() == vec![0; BLOCKS as usize * BLOCK_SIZE]);
         assert_eq!(image.file.metadata().expect("it is open").ino(), before);
+    }
+
+    /// It may say that something is there.
+    #[test]
+    fn the_first_block_goes_last() {
+        let (_dir, mut image, holds) = full();
+        let block = BLOCK_SIZE as u64;
+        let calls = RefCell::new(Vec::new());
+        let free = |at, len| {
+            calls.borrow_mut().push((at, len));
+            Ok(())
+        };
+        let never = |_| panic!("it frees");
+        assert_eq!(image.erase_with(free, never), Ok(Erased::All));
+        assert_eq!(calls.into_inner(), [(block, (BLOCKS - 1) * block), (0, block)]);
+        image.block_device = true;
+        image.note_writes();
+        [0, BLOCKS - 1].map(|at| image.note(at, BLOCK_SIZE));
+        let calls = RefCell::new(Vec::new());
+        let write = |blocks| {
+            calls.borrow_mut().push(blocks);
+            Ok(())
+        };
+        assert_eq!(image.erase_with(refuses, write), Ok(Erased::Written));
+        assert_eq!(calls.into_inner(), [3 * CHUNK..BLOCKS, 1..CHUNK, 0..1]);
+        assert_eq!(holds()[0], 7);
     }
 
     /// The file stands for a device here: neither can it be cut off, nor is its size a bound.
@@ -144,10 +198,10 @@ mod tests {
         image.note_writes();
         image.note(CHUNK - 1, 2 * BLOCK_SIZE);
         image.note(BLOCKS - 1, BLOCK_SIZE);
-        assert_eq!(image.erase_with(refuses), Ok(Erased::Written));
+        assert_eq!(image.erase_with(refuses, |blocks| image.write_zeros(blocks)), Ok(Erased::Written));
         let chunk = CHUNK as usize * BLOCK_SIZE;
         let expected = [vec![0; 2 * chunk], vec![7; chunk], vec![0; 7 * BLOCK_SIZE]].concat();
         assert!(holds() == expected);
-        assert_eq!(image.erase_with(|_, _| Ok(())), Ok(Erased::All));
+        assert_eq!(image.erase_with(|_, _| Ok(()), |_| panic!("it frees")), Ok(Erased::All));
     }
 }
