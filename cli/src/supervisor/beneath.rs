@@ -7,23 +7,25 @@
 
 use super::program::Program;
 use narufs_fuse::mount::mountinfo::{self, Entry};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A file with more below it than this is stored strangely.
+/// A file with more file systems below it than this is stored strangely.
 const MOST: usize = 32;
 
 /// What this is stored in, and what that is, from above.
 pub fn beneath(program: &Program) -> Vec<Program> {
-    let mut all = Vec::new();
+    let (mut all, mut devices) = (Vec::new(), HashSet::new());
     let mut paths: VecDeque<PathBuf> = stores(program).into();
     while let Some(path) = paths.pop_front()
         && all.len() < MOST
     {
         match Program::open(&path) {
+            // What lies in one file system is stored in the same.
+            Ok(place) if place.device().is_ok_and(|device| !devices.insert(device)) => {}
             Ok(place) => {
                 paths.extend(stores(&place));
                 all.push(place);
@@ -54,12 +56,13 @@ fn stores(place: &Program) -> Vec<PathBuf> {
 fn mount_of(place: &Program) -> Option<Entry> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", place.as_fd().as_raw_fd())).ok()?;
     let number = about.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let line = table.lines().find(|line| line.split(' ').next() == Some(number))?;
-    mountinfo::parse(line.as_bytes()).pop()
+    // Names of mount points are of any bytes.
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let is_it = |line: &&[u8]| line.split(|byte| *byte == b' ').next() == Some(number.as_bytes());
+    mountinfo::parse(table.split(|byte| *byte == b'\n').find(is_it)?).pop()
 }
 
-/// The layers that an overlay's options name. Names with a colon or a blank in them are none that this knows.
+/// The layers that an overlay's options name, the one that is written to first. Names with a colon or a blank in them are none that this knows.
 fn layers(options: &str) -> Vec<PathBuf> {
     let of = |option: &str| {
         let (name, value) = option.split_once('=')?;
@@ -67,7 +70,9 @@ fn layers(options: &str) -> Vec<PathBuf> {
         is_layer
             .then(|| value.split(':').filter(|path| !path.is_empty()).map(PathBuf::from).collect::<Vec<_>>())
     };
-    options.split(',').filter_map(of).flatten().collect()
+    let is_upper = |option: &&str| option.starts_with("upperdir=");
+    let (upper, others): (Vec<_>, Vec<_>) = options.split(',').partition(is_upper);
+    upper.into_iter().chain(others).filter_map(of).flatten().collect()
 }
 
 /// The files of the loop devices that a block device is, or is made of; `about` is what the kernel tells of it.
@@ -89,7 +94,7 @@ mod tests {
     fn the_layers_of_an_overlay_are_those_that_its_options_name() {
         let options =
             "rw,noatime,rw,lowerdir=/a:/b::/c,upperdir=/d,workdir=/e,redirect_dir=on,lowerdir+=/f,xino=off";
-        let expected = ["/a", "/b", "/c", "/d", "/f"].map(PathBuf::from);
+        let expected = ["/d", "/a", "/b", "/c", "/f"].map(PathBuf::from);
         assert_eq!(layers(options), expected);
         assert!(layers("rw,relatime").is_empty());
     }

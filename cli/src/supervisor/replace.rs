@@ -68,7 +68,8 @@ impl Supervisor {
         let Some(memory) = self.kept.get(MEMORY).filter(|_| self.can_make_room()) else {
             return refuse(asker, NO_SERVER);
         };
-        let start = |memory| Candidate::start(&self.program, place, &self.arguments, memory);
+        // Not by the program that serves, which may be older, if this process could not become it.
+        let start = |memory| Candidate::start(&Program::own()?, place, &self.arguments, memory);
         match memory.try_clone().and_then(start) {
             Ok(mut candidate) => {
                 candidate.asker = asker;
