@@ -280,6 +280,8 @@ impl<P: Port> Drop for Counted<P> {
         let mut state = self.0.state.lock();
         // The last starts no other any more.
         if state.threads == 1 {
+            // What is waited for now is waited for here: nothing arrives any more.
+            blocking::set_deep(None);
             let held = state.held.take();
             MutexGuard::unlocked(&mut state, || {
                 self.0.port.end();
