@@ -179,7 +179,9 @@ mod tests {
         assert_eq!(calls.into_inner(), [(block, (BLOCKS - 1) * block), (0, block)]);
         image.block_device = true;
         image.note_writes();
-        [0, BLOCKS - 1].map(|at| image.note(at, BLOCK_SIZE));
+        for at in [0, BLOCKS - 1] {
+            image.note(at, BLOCK_SIZE);
+        }
         let calls = RefCell::new(Vec::new());
         let write = |blocks| {
             calls.borrow_mut().push(blocks);
