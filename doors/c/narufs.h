@@ -912,7 +912,8 @@ int64_t narufs_resize(narufs_dir *fs,
  * Tells the device what is free, in runs of at least so many bytes; gives the number of bytes, or -1; EPERM for another
  * caller than root, see narufs_as_user().
  */
-int64_t narufs_trim(narufs_dir *fs, uint64_t least);
+int64_t narufs_trim(narufs_dir *fs,
+                    uint64_t least);
 
 /**
  * What was brought back when it was mounted.
