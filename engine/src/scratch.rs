@@ -77,7 +77,8 @@ impl SpillSpace {
                 path.display()
             )));
         }
-        let was_left = is_spill_space(path).map_err(|e| about(path, &e))?;
+        // What cannot be read, and is taken by force, may be what one has left.
+        let was_left = is_spill_space(path).unwrap_or(true);
         let image = if there.file_type().is_block_device() {
             let mut device = match options.size {
                 Some(size) => ImageFile::create(path, blocks(size))?,
