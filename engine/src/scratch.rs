@@ -129,7 +129,7 @@ impl SpillSpace {
             return Ok(());
         }
         let told = self.tell(self.device.erase());
-        // Whatever has come of that: it is spill space in use no more.
+        // Whatever has come of that it is in use no more; the mark of that stays where the next use is to tell.
         self.begin((told.is_err() && !is_heard).then_some(MARK))?;
         self.device.flush()?;
         told

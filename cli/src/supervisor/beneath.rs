@@ -62,7 +62,8 @@ fn mount_of(place: &Program) -> Option<Entry> {
     mountinfo::parse(table.split(|byte| *byte == b'\n').find(is_it)?).pop()
 }
 
-/// The layers that an overlay's options name, the one that is written to first. Names with a colon or a blank in them are none that this knows.
+/// The layers that an overlay's options name, the one that is written to first. Names with a colon or a blank in them are
+/// none that this knows.
 fn layers(options: &str) -> Vec<PathBuf> {
     let of = |option: &str| {
         let (name, value) = option.split_once('=')?;

@@ -11,7 +11,6 @@ use super::whole::write_whole;
 use super::{BLOCK_SIZE, ImageFile, IoBuf};
 use crate::sync::Arc;
 use crate::{Result, blocking};
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,11 +74,7 @@ impl ImageFile {
     /// [`BlockDevice::erase`](super::BlockDevice::erase).
     pub(super) fn erase(&self) -> Result<Erased> {
         blocking::about_to_block();
-        let free = |offset, len| {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&self.file, flags, offset, len)
-        };
-        self.erase_with(free, |blocks| self.write_zeros(blocks))
+        self.erase_with(|offset, len| self.punch(offset, len), |blocks| self.write_zeros(blocks))
     }
 
     /// The same with a call that frees a range of bytes, which read as zeros then, and one that writes zeros to blocks.

@@ -331,10 +331,15 @@ impl ImageFile {
     /// Frees what a range occupies, where the medium can; the range reads as zeros or as before.
     pub(super) fn discard(&self, block: u64, count: u64) {
         let (offset, len) = (block * BLOCK_SIZE as u64, count * BLOCK_SIZE as u64);
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if let Err(e) = deeply(|| rustix::fs::fallocate(&self.file, flags, offset, len)) {
+        if let Err(e) = self.punch(offset, len) {
             tracing::trace!(block, count, error = %e, "discard is not offered here");
         }
+    }
+
+    /// Frees a range of bytes, which read as zeros then.
+    pub(super) fn punch(&self, offset: u64, len: u64) -> std::result::Result<(), Errno> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        deeply(|| rustix::fs::fallocate(&self.file, flags, offset, len))
     }
 
     fn refused(&self, why: std::fmt::Arguments<'_>) -> Error {

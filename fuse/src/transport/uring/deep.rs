@@ -88,7 +88,7 @@ impl Divers {
             drop(state);
             if let Err(e) = self.start(job(&mut *call)) {
                 tracing::debug!("a thread that owns places waits for the device itself: {e}");
-                self.left(1);
+                self.left();
                 return call();
             }
         }
@@ -105,7 +105,7 @@ impl Divers {
                 end.tell(catch_unwind(AssertUnwindSafe(call)));
                 next = divers.next();
             }
-            divers.left(1);
+            divers.left();
         })?;
         Ok(())
     }
@@ -122,9 +122,9 @@ impl Divers {
         state.waiting.pop_front()
     }
 
-    fn left(&self, threads: usize) {
+    fn left(&self) {
         let mut state = self.state.lock();
-        state.threads -= threads;
+        state.threads -= 1;
         if state.threads == 0 {
             self.ended.notify_all();
         }
