@@ -89,8 +89,8 @@ pub fn start_by(arguments: &[OsString], left: OwnedFd) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Signals;
     use super::super::control::connect_to;
-    use super::super::{Deaths, Signals};
     use super::*;
     use rustix::net::{SendFlags, send};
     use rustix::thread::gettid;
@@ -105,27 +105,15 @@ mod tests {
         while send(&socket, b"full", SendFlags::DONTWAIT).is_ok() {}
         let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("it lives");
         let (unmount, upgrade) = UnixStream::pair().expect("sockets");
-        let mut supervisor = Supervisor {
-            dir: PathBuf::from("/nowhere"),
-            below: None,
-            arguments: Vec::new(),
-            program: Program::own().expect("a program"),
-            path: PathBuf::new(),
-            kept: BTreeMap::new(),
-            server: Running { pidfd, socket, is_ready: true },
-            remains: Remains::default(),
-            deaths: Deaths::default(),
-            signals: Signals { unmount, upgrade },
-            control: None,
-            store: None,
-            unmounts: 0,
-            has_served: true,
-            survives: true,
-            last_words: None,
-            last_exit: None,
-            candidate: None,
-            trial: None,
-        };
+        let mut supervisor = Supervisor::new(
+            PathBuf::from("/nowhere"),
+            Vec::new(),
+            Program::own().expect("a program"),
+            PathBuf::new(),
+            BTreeMap::new(),
+            Running { pidfd, socket, is_ready: true },
+            Signals { unmount, upgrade },
+        );
         let (say, thread) = mpsc::channel();
         let adopting = std::thread::spawn(move || {
             say.send(gettid()).expect("somebody hears it");

@@ -98,26 +98,13 @@ pub fn run(
     // First: the server tells everybody of this process, and they ask.
     let control = open_control();
     let server = program.start(&arguments, &kept, death, &Deaths::default()).map_err(failed)?;
+    let path = program::own_name().map_err(failed)?;
     let supervisor = Supervisor {
-        path: program::own_name().map_err(failed)?,
-        dir,
         below,
-        arguments,
-        program,
-        kept,
-        server,
-        remains: Remains::default(),
-        deaths: Deaths::default(),
-        signals,
         control,
         store: Store::own(),
-        unmounts: 0,
         has_served: is_stored,
-        survives: true,
-        last_words: None,
-        last_exit: None,
-        candidate: None,
-        trial: None,
+        ..Supervisor::new(dir, arguments, program, path, kept, server, signals)
     };
     supervisor.keep(Some(ready))
 }
@@ -142,26 +129,15 @@ pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
     Signals::release();
     let replace::Inherited { kept, server, remains, control, state } =
         replace::Inherited::read().map_err(failed)?;
+    let program = Program::own().map_err(failed)?;
+    let path = program::own_name().map_err(failed)?;
     let mut supervisor = Supervisor {
-        dir: dir.to_owned(),
-        below: None,
-        arguments,
-        program: Program::own().map_err(failed)?,
-        path: program::own_name().map_err(failed)?,
-        kept,
-        server,
         remains,
         deaths: state.deaths,
-        signals,
         control,
         store: Store::own(),
         unmounts: state.unmounts,
-        has_served: true,
-        survives: true,
-        last_words: None,
-        last_exit: None,
-        candidate: None,
-        trial: None,
+        ..Supervisor::new(dir.to_owned(), arguments, program, path, kept, server, signals)
     };
     if state.is_apart {
         supervisor.adopt()?;
@@ -254,6 +230,39 @@ struct Supervisor {
 }
 
 impl Supervisor {
+    /// Of a server that may have served, with nobody to be asked by.
+    fn new(
+        dir: PathBuf,
+        arguments: Vec<OsString>,
+        program: Program,
+        path: PathBuf,
+        kept: BTreeMap<String, OwnedFd>,
+        server: Running,
+        signals: Signals,
+    ) -> Supervisor {
+        Supervisor {
+            dir,
+            below: None,
+            arguments,
+            program,
+            path,
+            kept,
+            server,
+            remains: Remains::default(),
+            deaths: Deaths::default(),
+            signals,
+            control: None,
+            store: None,
+            unmounts: 0,
+            has_served: true,
+            survives: true,
+            last_words: None,
+            last_exit: None,
+            candidate: None,
+            trial: None,
+        }
+    }
+
     fn keep(mut self, ready: Option<impl FnOnce(&[String])>) -> Result<(), Failure> {
         let outcome = self.keep_on(ready);
         if let Some(store) = &mut self.store {
