@@ -33,6 +33,7 @@ impl Aligned {
 pub struct Writes<'f> {
     context: libc::c_ulong,
     file: &'f File,
+    #[allow(clippy::vec_box, reason = "the kernel knows where each is, which a list that grows would move")]
     begun: Vec<Box<(libc::iocb, Aligned)>>,
 }
 
