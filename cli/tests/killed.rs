@@ -3,6 +3,7 @@
 mod beside;
 
 use narufs_engine::vfs::Context;
+use narufs_testing::supervised::children_of;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::{Value, json};
@@ -191,8 +192,6 @@ fn at_work(image: &Image) -> (Killed, Pid) {
     let arguments = ["bench", "DWSL", "--seconds", "600", "--target", &image.target()];
     let child = narufs(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let parent = Killed(child.expect("it starts"));
-    let pid = parent.0.id();
-    let children = format!("/proc/{pid}/task/{pid}/children");
     // The image is locked by the one who has mounted it: then the child is at work.
     let lock = std::fs::File::open(image.path()).expect("it is there");
     let taken = || {
@@ -203,9 +202,9 @@ fn at_work(image: &Image) -> (Killed, Pid) {
     while !taken() {
         std::thread::yield_now();
     }
-    let child = std::fs::read_to_string(children).expect("it lives");
-    let child: i32 = child.split_whitespace().next().expect("a child").parse().expect("a number");
-    (parent, Pid::from_raw(child).expect("a process"))
+    let children = children_of(Pid::from_child(&parent.0)).expect("it lives");
+    let child = *children.first().expect("a child");
+    (parent, child)
 }
 
 fn wait_for_end(process: impl std::os::fd::AsFd) {

@@ -55,10 +55,22 @@ impl Drop for Supervisor {
     }
 }
 
+/// The processes that the first thread of this one has started, or that were left to it.
+///
+/// # Errors
+/// It is gone.
+pub fn children_of(parent: Pid) -> io::Result<Vec<Pid>> {
+    let pid = parent.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    let process = |word: &str| {
+        let number = word.parse().map_err(io::Error::other)?;
+        Pid::from_raw(number).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    };
+    children.split_whitespace().map(process).collect()
+}
+
 /// Sends the children of a process a signal; false: none of them was there.
 pub fn signal_children(parent: Pid, signal: Signal) -> bool {
-    let pid = parent.as_raw_nonzero();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let children = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+    let children = children_of(parent).unwrap_or_default().into_iter();
     children.map(|child| kill_process(child, signal)).fold(false, |any, sent| any | sent.is_ok())
 }

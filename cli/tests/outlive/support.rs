@@ -3,7 +3,7 @@
 use narufs_fuse::control;
 use narufs_testing::lab::Ring;
 use narufs_testing::place::Place;
-use narufs_testing::supervised::signal_children;
+use narufs_testing::supervised::{self, signal_children};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -300,12 +300,9 @@ pub fn mounting(place: &Place, options: &str, log: Stdio) -> Child {
     command.spawn().expect("it starts")
 }
 
-/// The processes that this one has started, or that were left to it.
+/// The processes that this one, which lives, has started, or that were left to it.
 pub fn children_of(process: Pid) -> Vec<Pid> {
-    let number = process.as_raw_nonzero();
-    let children = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
-    let number = |word: &str| word.parse().ok().and_then(Pid::from_raw).expect("a number");
-    children.expect("it lives").split_whitespace().map(number).collect()
+    supervised::children_of(process).expect("it lives")
 }
 
 /// What a command complained of.

@@ -5,7 +5,9 @@ use narufs_engine::planted::kill::{Death, How, Step};
 use narufs_fuse::control;
 use narufs_fuse::wire::Opcode;
 use narufs_testing::mortal::{Mortal, Way};
+use narufs_testing::supervised::children_of;
 use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::process::Pid;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -58,12 +60,6 @@ fn recalls(server: u32) -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// The children of a process.
-fn children(parent: u32) -> io::Result<Vec<u32>> {
-    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
-    children.split_whitespace().map(|pid| pid.parse().map_err(io::Error::other)).collect()
 }
 
 /// Has the server end, and gives who waits for that.
@@ -129,7 +125,8 @@ fn waited_for(mortal: &Mortal, end: End) -> Result<(), String> {
         return Err(format!("servers {before} and {after}: {:?} and not {last} was read", first.first()));
     }
     let keeper = control::supervisor_pid(&point).map_err(told)?.ok_or("nobody keeps it")?;
-    mortal.wait(|| Ok(children(keeper)? == [after])).map_err(|e| format!("what is left of {before}: {e}"))
+    let [keeper, after] = [keeper, after].map(|pid| Pid::from_raw(pid.cast_signed()).expect("a process"));
+    mortal.wait(|| Ok(children_of(keeper)? == [after])).map_err(|e| format!("what is left of {before}: {e}"))
 }
 
 pub fn killed(mortal: &Mortal) -> io::Result<Option<Child>> {
