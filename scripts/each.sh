@@ -13,8 +13,8 @@ each() { # WHAT DIRECTORY LIMIT NAME...: runs DIRECTORY/NAME.sh; the end of the 
     for name; do
         prepare "$name"
         start=$SECONDS
-        # What hangs is told to end, and cleans up; what hangs even then is ended.
-        if timeout --kill-after=120 "$limit" "$directory/$name.sh" >"$log" 2>&1; then
+        # What hangs is shown and told to end, and cleans up; what hangs even then is ended.
+        if scripts/within.sh "$limit" "$directory/$name.sh" >"$log" 2>&1; then
             printf '%-10s ok      %4d s  %s\n' "$name" $((SECONDS - start)) "$(told "$name" "$log")"
         else
             status=$?

@@ -41,7 +41,10 @@ step() { # NAME COMMAND...: runs it quietly; shows the end of its log if it fail
             return
         fi
         printf '%-12s FAILED %4d s\n' "$name" $((SECONDS - start))
-        grep -E '^(error|test .* FAILED|failures:|---- |within.sh: )|panicked at' "$log" | head -n 40 || true
+        grep -E '^(error|test .* FAILED|failures:|---- )|panicked at' "$log" | head -n 40 || true
+        # Which test hangs, and what it waits for.
+        grep -A 120 '^within.sh: ' "$log" | head -n 300 || true
+        grep ' has been running for over ' "$log" | tail -n 8 || true
         tail -n 60 "$log"
         ((try < tries)) && scripts/retried.sh "$log" >"$logs/$name.again" || return 1
         mv "$log" "$logs/$name.failed$try"

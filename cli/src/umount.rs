@@ -12,6 +12,7 @@ use crate::output::say;
 use crate::remount;
 use narufs_engine::format::STATE_MOUNTED;
 use narufs_fuse::control::ServerProcess;
+use narufs_fuse::mount::waiting::Waiting;
 use narufs_fuse::mount::{self, IfBusy, mountinfo};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::mount::mount_remount;
@@ -49,6 +50,9 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         Ok(server) => (server, how),
     };
     let image = written_image(&point);
+    // Found while the mount is there to be found.
+    let unknown = |e: &io::Error| tracing::debug!("how many calls wait: {e}");
+    let waiting = args.force.then(|| Waiting::at(&point).inspect_err(unknown).ok()).flatten();
     match unmount(&point, how) {
         Err(e) if args.read_only && e.raw_os_error() == Some(libc::EBUSY) => {
             let mut options = remount::options_of(&point);
@@ -57,6 +61,9 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
             return done(args, "in use, and read-only now");
         }
         outcome => outcome.map_err(|e| refused(&args.dir, &e))?,
+    }
+    if let Some(count @ 1..) = waiting.and_then(|waiting| waiting.end().inspect_err(unknown).ok()) {
+        return Err(waited_on(&args.dir, count));
     }
     match server {
         Some(server) if server.is_mounted() => {
@@ -131,6 +138,15 @@ fn is_unclean(image: &Path) -> bool {
 fn left_unclean(dir: &Path) -> Failure {
     let why = "unmounted, but not everything could be written down, or its server was killed: the image is not to be copied \
                as it is, and the next mount recovers what was synced";
+    Failure::about(Status::MountFailed, dir, why)
+}
+
+fn waited_on(dir: &Path, count: u64) -> Failure {
+    let (calls, wait) = if count == 1 { ("call", "waits") } else { ("calls", "wait") };
+    let why = format!(
+        "unmounted and cut off, but {count} {calls} of who uses it {wait} on, for its server does not run: they fail when it is \
+         continued, thawed or killed"
+    );
     Failure::about(Status::MountFailed, dir, why)
 }
 

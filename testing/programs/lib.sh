@@ -37,6 +37,11 @@ end() { # PID [SIGNAL]
     kill -"${2:-KILL}" "$1" 2>/dev/null || return 0
     tail --pid="$1" -f /dev/null
 }
+# Stops a process, and waits until that has reached each of its threads.
+halt() { # PID
+    kill -STOP "$1"
+    while [[ -n $(grep -Ls '^State:[[:space:]]*[TZX]' "/proc/$1/task/"*/status) ]]; do :; done
+}
 # Background children: recorded, and forgotten once they have been waited for.
 started() { STARTED[$1]=1; }
 await() { # PID: with the status of the process

@@ -9,6 +9,8 @@ source "$(dirname "$0")/lib.sh"
 
 [[ $FS == narufs ]] || skip "it is about how narufs mounts"
 command -v fusermount3 >/dev/null || lacks fusermount3
+# Nobody is to wait for us: what others have mounted stays mounted for as long as it is so in any name space.
+sed -nE 's/^(\S+ ){4}(\S+) .* - fuse\.narufs .*/\2/p' /proc/self/mountinfo | while read -r point; do umount -l "$point"; done
 mknod -m 666 "$WORK/fuse" c 10 229
 mount --bind "$WORK/fuse" /dev/fuse
 trap 'status=$?; umount -l /dev/fuse; (exit $status); cleanup' EXIT
@@ -54,21 +56,40 @@ for options in "${ways[@]}"; do
     ! is_mounted "$home/volume" || fail "$options: it stays mounted"
 done
 server_of() { as_user "$program" stats "$1" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'; }
-# One that does not answer is cut off by its user, and whoever waits for it gets an error.
+# One that does not answer is cut off by its user, and whoever waits for it gets an error. What the kernel has handed over by
+# io_uring ends where the server runs; which process that is not every kernel says that has io_uring.
 mountpoint -q /sys/fs/fuse/connections || mount -t fusectl fusectl /sys/fs/fuse/connections
-as_user "$program" mount "$home/image" "$home/volume" -o supervise=no
-server=$(server_of "$home/volume")
-# In the directory before it is detached: there are no names to be looked up on the way.
-coproc waits { as_user bash -c 'cd "$0" && echo there && read -r && exec mkdir made' "$home/volume" 2>/dev/null; }
-caller=$waits_PID
-started "$caller"
-read -r <&"${waits[0]}"
-kill -STOP "$server"
-echo >&"${waits[1]}"
-as_user "$program" umount --force "$home/volume" || fail "its user cannot cut it off"
-! is_mounted "$home/volume" || fail "it stays mounted when it is cut off"
-! await "$caller" || fail "a server that was stopped has made a directory"
-end "$server"
+ways=(transport=dev)
+switch=/sys/module/fuse/parameters/enable_uring
+before=$(cat "$switch" 2>/dev/null || true)
+[[ -z $before ]] || ways+=(transport=uring)
+for way in "${ways[@]}"; do
+    [[ $way != transport=uring ]] || echo Y >"$switch"
+    as_user "$program" mount "$home/image" "$home/volume" -o "supervise=no,$way"
+    server=$(server_of "$home/volume")
+    if [[ $way == transport=uring ]] && ! grep -qs fuse_connection "/proc/$server/fdinfo/"*; then
+        as_user "$program" umount "$home/volume"
+        continue
+    fi
+    started "$server"
+    # In the directory before it is detached: there are no names to be looked up on the way.
+    coproc waits { as_user bash -c 'cd "$0" && echo there && read -r && exec mkdir made' "$home/volume" 2>/dev/null; }
+    caller=$waits_PID
+    started "$caller"
+    read -r <&"${waits[0]}"
+    halt "$server"
+    echo >&"${waits[1]}"
+    connection=$(sed -nE "s|^(\S+ ){2}[0-9]+:([0-9]+) \S+ $home/volume .*|\2|p" /proc/self/mountinfo)
+    while [[ $(<"/sys/fs/fuse/connections/$connection/waiting") -eq 0 ]]; do
+        kill -0 "$caller" || fail "$way: a server that was stopped has answered"
+    done
+    as_user "$program" umount --force "$home/volume" || fail "$way: its user cannot cut it off"
+    ! is_mounted "$home/volume" || fail "$way: it stays mounted when it is cut off"
+    ! await "$caller" || fail "$way: a server that was stopped has made a directory"
+    end "$server"
+    unset "STARTED[$server]"
+done
+[[ -z $before ]] || echo "$before" >"$switch"
 # Where nobody can be cut off that is said.
 as_user "$program" mount "$home/image" "$home/volume" -o supervise=no
 server=$(server_of "$home/volume")

@@ -4,7 +4,7 @@
 //! `fusermount3` otherwise; [`mountinfo`] reads what is mounted; [`process`] prepares the server's process.
 //!
 //! [`broker`] is how a process has all of this done that has given up doing it, [`guard`] cuts off what a killed one
-//! serves.
+//! serves, [`waiting`] are those who wait on where a stopped one serves.
 //!
 //! What it leaves to others: everything that is said over the descriptor.
 //!
@@ -18,6 +18,7 @@ pub mod helper;
 pub mod mountinfo;
 pub mod options;
 pub mod process;
+pub mod waiting;
 
 pub use broker::{Broker, Made, Setting};
 pub use options::{Atime, FuseOptions, Idle, Io, Permissions, Transport};
