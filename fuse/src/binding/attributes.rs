@@ -19,7 +19,12 @@ impl EngineOperations {
         change: &SetAttr,
     ) -> Result<vfs::Attr> {
         let open = self.opened_for_change(nodeid, change.fh)?;
-        let wanted = engine_attributes(change);
+        let mut wanted = engine_attributes(change);
+        // chown(2) that changes neither, and a cached write to a file with setuid by anybody, which takes that itself. Elsewhere
+        // the former is refused to others; which of the two it is the kernel does not say.
+        if wanted == vfs::SetAttr::default() && (ctx.uid == 0 || ctx.uid == self.fs.getattr(nodeid)?.uid) {
+            wanted.kill_suidgid = true;
+        }
         let open = open.as_deref();
         let caller = self.caller(ctx, 0);
         // A ctime says that the times are the kernel's own, and that it has judged who may change them.

@@ -48,6 +48,14 @@ class Attributes(MountTest):
             self.assertEqual(as_user(SECOND, action), 0)
             self.assertEqual(mode("file"), 0o777)
 
+        # Who owns it takes them by a change of nothing, too, and nobody else.
+        for user, left in ((FIRST, 0o777), (0, 0o777), (SECOND, 0o6777)):
+            os.chmod("file", 0o6777)
+            before = os.stat("file").st_ctime_ns
+            self.assertIn(as_user(user, lambda: os.chown("file", -1, -1)), (0, errno.EPERM) if user == SECOND else (0,))
+            self.assertEqual(mode("file"), left)
+            if user != SECOND:
+                self.assertGreater(os.stat("file").st_ctime_ns, before)
         change(lambda: self.write_at("file", b"x"))
         change(lambda: os.truncate("file", 2))
         change(lambda: os.close(os.open("file", os.O_WRONLY | os.O_TRUNC)))
