@@ -17,7 +17,8 @@
 //! 4. *Keep.* When it is published, with all before it, every promise made before its time is kept: the time of the
 //!    oldest moves up to that at the least. If positions and writes are all durable there is none: the time is
 //!    taken away, and after a fence the sums are looked at again, for a promise made meanwhile may have found the
-//!    time still set.
+//!    time still set. If they have grown, that of the commit is set, also in the place of a later one: a promise made
+//!    after that may have found none, and have set its own.
 //!
 //! Why 3 keeps what 4 says: of the fences of a promise and of a commit one comes first. If it is the promise's, the
 //! commit sees its writes, and reserves beyond its position. If it is the commit's, the promise was answered after
@@ -145,8 +146,11 @@ impl Lag {
         }
         // Pairs with the fence in `promise`.
         fence(Ordering::SeqCst);
-        if !all() && self.since.compare_exchange(0, kept.before, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        {
+        if all() {
+            return;
+        }
+        let older = |since| (since == 0 || since > kept.before).then_some(kept.before);
+        if self.since.fetch_update(Ordering::AcqRel, Ordering::Relaxed, older).is_ok() {
             self.streamer.wake_all();
         }
     }
@@ -245,6 +249,36 @@ mod models {
         }
         commit();
         assert_eq!(lag.since.load(Ordering::Relaxed), 0, "all is kept");
+    }
+
+    /// Of two promises that a commit does not keep, the first finds the time that the commit takes away, and the second none.
+    fn the_first_of_two_promises_counts() {
+        let clock = Arc::new(Counter::new());
+        let lag = Arc::new(Lag::new(Clock::moved_by(Arc::clone(&clock))));
+        lag.promise(1);
+        let kept = Kept { before: lag.begin(), position: 1, writes: 0 };
+        let theirs = Arc::clone(&lag);
+        let keeper = thread::spawn(move || theirs.keep(kept));
+        clock.add(1);
+        lag.promise(2);
+        let answered = clock.get() + 1;
+        clock.add(1);
+        lag.promise(3);
+        keeper.join().expect("no panic");
+        let since = lag.since.load(Ordering::Relaxed);
+        assert!(since != 0 && since <= answered, "since {since}, answered {answered}");
+    }
+
+    #[cfg(loom)]
+    #[test]
+    fn loom_the_first_of_two_promises_counts() {
+        loom::model(the_first_of_two_promises_counts);
+    }
+
+    #[cfg(shuttle)]
+    #[test]
+    fn shuttle_the_first_of_two_promises_counts() {
+        shuttle::check_random(the_first_of_two_promises_counts, 2000);
     }
 
     #[cfg(loom)]
