@@ -34,11 +34,7 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
         let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
         Failure::new(Status::MountUsage, why)
     })?;
-    if options.read_only {
-        control::sync(&point).map_err(|e| failed(args.dir(), &e.to_string()))?;
-    }
-    let flags = options.flags();
-    mount_remount(&point, flags, c"").map_err(|e| match e {
+    set(args.dir(), &point, &options)?.map_err(|e| match e {
         Errno::BUSY => {
             failed(args.dir(), "files are open for writing (fuser -vm shows them): close them first")
         }
@@ -46,10 +42,28 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     })?;
     // The kernel does not ask the server whether it can write; an attribute that is not there does.
     if !options.read_only && rustix::fs::removexattr(&point, NOT_THERE) == Err(Errno::ROFS) {
-        let _ = mount_remount(&point, flags | MountFlags::RDONLY, c"");
+        let _ = mount_remount(&point, options.flags() | MountFlags::RDONLY, c"");
         return Err(failed(args.dir(), "its server has the image read-only: unmount it and mount it anew"));
     }
     Ok(())
+}
+
+/// Has the kernel give a mount these options; `dir` is what the user calls it. The kernel tells a server of no remount: of one that
+/// is to be read-only all is written down before, so that one that cannot be stays as it is, and after it what came meanwhile.
+///
+/// # Errors
+/// Not everything could be written down. Within: the kernel refuses.
+pub fn set(dir: &Path, point: &Path, options: &FuseOptions) -> Result<Result<(), Errno>, Failure> {
+    let sync = |what: &str| {
+        let why = |e| failed(dir, &format!("{what}not everything could be written down: {e}"));
+        if options.read_only { control::sync(point).map_err(why) } else { Ok(()) }
+    };
+    sync("")?;
+    if let Err(e) = mount_remount(point, options.flags(), c"") {
+        return Ok(Err(e));
+    }
+    sync("read-only now, but ")?;
+    Ok(Ok(()))
 }
 
 /// What a mount with these options has after what is asked for; or the name of what cannot be changed. Its server is asked for

@@ -15,7 +15,6 @@ use narufs_fuse::control::ServerProcess;
 use narufs_fuse::mount::waiting::Waiting;
 use narufs_fuse::mount::{self, IfBusy, mountinfo};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use rustix::mount::mount_remount;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::io;
 use std::os::fd::AsFd;
@@ -57,7 +56,7 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         Err(e) if args.read_only && e.raw_os_error() == Some(libc::EBUSY) => {
             let mut options = remount::options_of(&point);
             options.read_only = true;
-            mount_remount(&point, options.flags(), c"").map_err(|_| refused(&args.dir, &e))?;
+            remount::set(&args.dir, &point, &options)?.map_err(|_| refused(&args.dir, &e))?;
             return done(args, "in use, and read-only now");
         }
         outcome => outcome.map_err(|e| refused(&args.dir, &e))?,

@@ -1,12 +1,13 @@
 //! How mounts follow one another: by the names that mount(8) and umount(8) call, and around servers that are ending.
 
 use narufs_engine::VolumeOptions;
-use narufs_fuse::Caching;
 use narufs_fuse::mount::{FuseOptions, mountinfo};
+use narufs_fuse::{Caching, control};
 use narufs_testing::lab::Ring;
 use narufs_testing::place::{Place, require_mounts};
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
@@ -87,6 +88,26 @@ fn umount_8_s_helper_returns_when_the_server_has_ended() {
     refused(&called("umount.narufs", &[at]).output().expect("it starts"), 32, "no narufs is mounted here");
 }
 
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn what_an_unmount_makes_read_only_is_written_down() {
+    let place = place();
+    let (image, point) = (place.image(), place.point());
+    let (from, at) = (text(&image), text(&point));
+    done("narufs", &["mount", from, at, "-o", "supervise=no,commit=3600"]);
+    let content = vec![7; 1 << 20];
+    fs::write(point.join("file"), &content).expect("room");
+    let open = File::open(point.join("file")).expect("there");
+    done("narufs", &["umount", "-r", at]);
+    assert!(File::create(point.join("new")).is_err(), "it is read-only");
+    let server = Pid::from_raw(control::server_pid(&point).expect("it answers") as i32).expect("a process");
+    kill_process(server, Signal::KILL).expect("it lives");
+    drop(open);
+    called("narufs", &["mount", from, at]).status().expect("it starts");
+    assert!(fs::read(point.join("file")).expect("there") == content, "it is whole");
+    done("narufs", &["umount", at]);
+}
+
 /// A file system in memory, and what is in it; it goes with this.
 struct SmallHost(tempfile::TempDir);
 
@@ -123,6 +144,11 @@ fn an_unmount_says_when_not_everything_could_be_written() {
     let mut filling = File::create(&rest).expect("room");
     while filling.write_all(&[1; 4096]).is_ok() {}
     fs::write(point.join("file"), vec![7; 2 << 20]).expect("there is memory for it");
+    // Nor is it made read-only in silence where it is in use.
+    let open = File::open(point.join("file")).expect("there");
+    let out = called("narufs", &["umount", "-r", text(&point)]).output().expect("it starts");
+    refused(&out, 32, ": not everything could be written down");
+    drop(open);
     let out = called("narufs", &["umount", text(&point)]).output().expect("it starts");
     refused(&out, 32, "not everything could be written down");
     assert!(mountinfo::find(&point).expect("readable").is_none());
