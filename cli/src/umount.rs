@@ -12,8 +12,9 @@ use crate::output::say;
 use crate::remount;
 use narufs_engine::format::STATE_MOUNTED;
 use narufs_fuse::control::ServerProcess;
+use narufs_fuse::mount::mountinfo::{self, Entry};
 use narufs_fuse::mount::waiting::Waiting;
-use narufs_fuse::mount::{self, IfBusy, mountinfo};
+use narufs_fuse::mount::{self, IfBusy};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::io;
@@ -34,7 +35,8 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
     if let Some(namespace) = &args.namespace {
         enter(namespace).map_err(|e| Failure::about(Status::MountFailed, namespace, e))?;
     }
-    let point = point_of(&args.dir).or_else(|failure| mounted_from(&args.dir).ok_or(failure))?;
+    let entry = entry_of(&args.dir).or_else(|failure| mounted_from(&args.dir).unwrap_or(Err(failure)))?;
+    let point = entry.point;
     let how = match () {
         () if args.force => IfBusy::Abort,
         () if args.lazy => IfBusy::Detach,
@@ -52,14 +54,20 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
     // Found while the mount is there to be found.
     let unknown = |e: &io::Error| tracing::debug!("how many calls wait: {e}");
     let waiting = args.force.then(|| Waiting::at(&point).inspect_err(unknown).ok()).flatten();
-    match unmount(&point, how) {
+    match unmount(&point, entry.device, how) {
         Err(e) if args.read_only && e.raw_os_error() == Some(libc::EBUSY) => {
             let mut options = remount::options_of(&point);
             options.read_only = true;
             remount::set(&args.dir, &point, &options)?.map_err(|_| refused(&args.dir, &e))?;
             return done(args, "in use, and read-only now");
         }
-        outcome => outcome.map_err(|e| refused(&args.dir, &e))?,
+        Err(e) => return Err(refused(&args.dir, &e)),
+        Ok(false) => {
+            let top = mountinfo::find(&point).ok().flatten();
+            let gone = || Failure::about(Status::MountFailed, &args.dir, "somebody else has unmounted it");
+            return Err(top.map_or_else(gone, |top| covered(&args.dir, &top)));
+        }
+        Ok(true) => {}
     }
     if let Some(count @ 1..) = waiting.and_then(|waiting| waiting.end().inspect_err(unknown).ok()) {
         return Err(waited_on(&args.dir, count));
@@ -162,6 +170,11 @@ fn enter(namespace: &Path) -> io::Result<()> {
 
 /// The mount point, if a narufs is mounted there.
 pub fn point_of(dir: &Path) -> Result<PathBuf, Failure> {
+    Ok(entry_of(dir)?.point)
+}
+
+/// The narufs that is mounted there.
+fn entry_of(dir: &Path) -> Result<Entry, Failure> {
     let not_found = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => Failure::about(Status::MountFailed, dir, "no such directory"),
         _ => Failure::about(Status::MountFailed, dir, e),
@@ -171,7 +184,7 @@ pub fn point_of(dir: &Path) -> Result<PathBuf, Failure> {
     let all = all.map_err(|e| Failure::new(Status::MountFailed, format!("/proc/self/mountinfo: {e}")))?;
     // The latest lies on top.
     match all.iter().rev().find(|entry| entry.point == point) {
-        Some(entry) if entry.is_ours() => return Ok(point),
+        Some(entry) if entry.is_ours() => return Ok(entry.clone()),
         Some(entry) => {
             let why = format!(
                 "no narufs is mounted here, but a file system of type {}, which umount(8) unmounts",
@@ -195,11 +208,11 @@ pub fn point_of(dir: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Unmounts; busy is only what is busy for longer than [`PASSING`].
-fn unmount(point: &Path, how: IfBusy) -> io::Result<()> {
+/// Unmounts, if this is what lies on top there; false: it is not. Busy is only what is busy for longer than [`PASSING`].
+fn unmount(point: &Path, device: (u32, u32), how: IfBusy) -> io::Result<bool> {
     let begin = Instant::now();
     loop {
-        match mount::unmount(point, how) {
+        match mount::unmount_device(point, device, how) {
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < PASSING => {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -208,8 +221,8 @@ fn unmount(point: &Path, how: IfBusy) -> io::Result<()> {
     }
 }
 
-/// Where an image is mounted, as umount(8) takes it.
-fn mounted_from(image: &Path) -> Option<PathBuf> {
+/// The mount of an image, as umount(8) takes it. What lies over it is somebody else's, and is not unmounted in its place.
+fn mounted_from(image: &Path) -> Option<Result<Entry, Failure>> {
     // Scratch space has a word there, which is no file of the caller's directory.
     let same = |source: &Path| {
         if !source.is_absolute() {
@@ -219,9 +232,21 @@ fn mounted_from(image: &Path) -> Option<PathBuf> {
         (!image.is_dir() && (image.dev(), image.ino()) == (source.dev(), source.ino())).then_some(())
     };
     let all = mountinfo::all().ok()?;
-    let found =
-        all.into_iter().rev().find(|entry| entry.is_ours() && same(Path::new(&entry.source)).is_some());
-    found.map(|entry| entry.point)
+    let mut below = None;
+    for entry in all.iter().rev().filter(|entry| entry.is_ours() && same(Path::new(&entry.source)).is_some())
+    {
+        match all.iter().rev().find(|other| other.point == entry.point) {
+            Some(top) if top.device != entry.device => below = below.or(Some(covered(image, top))),
+            _ => return Some(Ok(entry.clone())),
+        }
+    }
+    below.map(Err)
+}
+
+/// What is to be unmounted lies below this.
+fn covered(dir: &Path, top: &Entry) -> Failure {
+    let why = format!("{} is mounted over it at {}: unmount that first", top.kind, top.point.display());
+    Failure::about(Status::MountFailed, dir, why)
 }
 
 fn refused(dir: &Path, e: &io::Error) -> Failure {

@@ -108,6 +108,36 @@ fn what_an_unmount_makes_read_only_is_written_down() {
     done("narufs", &["umount", at]);
 }
 
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn an_image_is_not_unmounted_by_what_lies_over_it() {
+    let (below, above) = (place(), place());
+    let (image, point, other) = (below.image(), below.point(), above.image());
+    let (from, at) = (text(&image), text(&point));
+    let mounted = || {
+        let all = fs::read_to_string("/proc/self/mountinfo").expect("readable");
+        all.lines().filter(|line| line.contains(at)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let must_stay = |over: &str| {
+        let before = mounted();
+        assert_eq!(before.len(), 2);
+        for how in [&[][..], &["-l"], &["-f"], &["-r"]] {
+            let out = called("narufs", &[&["umount", from], how].concat()).output().expect("it starts");
+            refused(&out, 32, &format!("{over} is mounted over it at {at}: unmount that first"));
+            assert_eq!(mounted(), before, "{how:?}");
+        }
+    };
+    done("narufs", &["mount", from, at]);
+    done("narufs", &["mount", text(&other), at]);
+    must_stay("fuse.narufs");
+    done("narufs", &["umount", at]);
+    rustix::mount::mount("none", &point, "tmpfs", MountFlags::empty(), c"size=1M").expect("root may");
+    must_stay("tmpfs");
+    rustix::mount::unmount(&point, UnmountFlags::empty()).expect("nobody uses it");
+    done("narufs", &["umount", from]);
+    assert!(mounted().is_empty());
+}
+
 /// A file system in memory, and what is in it; it goes with this.
 struct SmallHost(tempfile::TempDir);
 
