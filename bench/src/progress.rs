@@ -1,6 +1,7 @@
 //! What is shown while it runs: a bar on a terminal, plain lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use narufs_cli::output;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ impl Progress {
 
     /// A line of results, on standard output.
     pub fn result(&self, words: &str) {
-        let say = || drop(writeln!(std::io::stdout(), "{words}"));
+        let say = || output::line(format_args!("{words}"));
         match &self.bar {
             _ if self.quiet => {}
             Some(bar) => bar.suspend(say),

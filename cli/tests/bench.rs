@@ -3,6 +3,7 @@
 mod beside;
 
 use narufs_testing::place::require_loop_devices;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -65,6 +66,17 @@ fn bad_input_gets_one_clear_line_and_its_status() {
     }
     assert_eq!(run(&["bench", "DWOL"]).status.code(), Some(2));
     assert_eq!(run(&["bench", "DWOL", "--target", dir, "--seconds", "-1"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_table_that_found_no_room_is_told_of() {
+    let at = memory();
+    let full = File::options().write(true).open("/dev/full").expect("every system has it");
+    let words = ["bench", "DWOL", "--target", text(at.path()), "--ops", "10", "--memory", "1M"];
+    let out = narufs(&words).stdout(full).output().expect("it starts");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output: No space"), "{said}");
 }
 
 #[test]

@@ -13,32 +13,31 @@ pub mod serving;
 
 use crate::args::Metrics;
 use crate::failure::{Failure, Status};
-use crate::snapshot;
+use crate::{output, snapshot};
 use families::Family;
+use narufs_fuse::mount::mountinfo;
 use prometheus::TextEncoder;
 use serde_json::Value;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Prints those of all mounts; one that does not answer is said, and does not hide the others.
 pub fn run(args: &Metrics) -> Result<(), Failure> {
-    let mut dirs: Vec<&PathBuf> = Vec::new();
+    let (mut read, mut failures) = (Vec::<(String, Value)>::new(), Vec::new());
     for dir in &args.dirs {
-        // Two series of one name would be refused.
-        if !dirs.contains(&dir) {
-            dirs.push(dir);
-        }
-    }
-    let (mut read, mut failures) = (Vec::new(), Vec::new());
-    for dir in dirs {
         match snapshot::of(dir) {
-            Ok(counters) => read.push((name_of(dir), counters)),
+            Ok(counters) => {
+                let name = name_of(dir);
+                // Two series of one name would be refused.
+                if read.iter().all(|(other, _)| *other != name) {
+                    read.push((name, counters));
+                }
+            }
             Err(failure) => failures.push(failure.message),
         }
     }
     let text = text(&read).map_err(|why| Failure::new(Status::Failed, why))?;
-    // As of `output`.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    output::whole(&text);
     match failures.split_last() {
         None => Ok(()),
         Some((last, others)) => {
@@ -48,9 +47,25 @@ pub fn run(args: &Metrics) -> Result<(), Failure> {
     }
 }
 
-/// What a mount is called in labels: where it is, however it was said.
+/// What a mount is called in labels: where it is, by whichever of its directories and however it was said. Nobody is asked
+/// for that but the kernel's table: the mount may be dead.
 pub fn name_of(dir: &Path) -> String {
-    narufs_fuse::mount::place(dir).unwrap_or_else(|_| dir.to_owned()).display().to_string()
+    let place = narufs_fuse::mount::place(dir).unwrap_or_else(|_| dir.to_owned());
+    let all = mountinfo::all().unwrap_or_default();
+    // Of several at one place the last lies on top.
+    let around = all.into_iter().filter(|entry| place.starts_with(&entry.point));
+    let around = around.max_by_key(|entry| entry.point.as_os_str().len()).filter(mountinfo::Entry::is_ours);
+    label(&around.map_or(place, |entry| entry.point))
+}
+
+/// A path as the value of a label, another one for each: what is not UTF-8, and the backslash that says so, by its bytes.
+fn label(path: &Path) -> String {
+    let mut label = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        label += &chunk.valid().replace('\\', "\\x5c");
+        label.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    label
 }
 
 /// The metrics of mounts by their names, with what was read of each.
@@ -66,6 +81,7 @@ pub fn text(read: &[(String, Value)]) -> Result<String, String> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::ffi::OsStr;
 
     fn counters() -> Value {
         json!({
@@ -103,6 +119,14 @@ mod tests {
         ] {
             assert!(lines.iter().any(|other| other == line), "{line} in {lines:#?}");
         }
+    }
+
+    #[test]
+    fn the_labels_of_two_paths_are_never_the_same() {
+        let label = |bytes: &[u8]| label(Path::new(OsStr::from_bytes(bytes)));
+        assert_eq!(label("/mnt/\u{e4} b".as_bytes()), "/mnt/\u{e4} b");
+        assert_eq!(label(b"/mnt/\xfe\xffa"), "/mnt/\\xfe\\xffa");
+        assert_eq!(label(b"/mnt/\\xfe"), "/mnt/\\x5cxfe");
     }
 
     #[test]

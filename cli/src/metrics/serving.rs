@@ -75,7 +75,7 @@ impl Serving {
         scope: &'scope Scope<'scope, '_>,
         server: &Server<EngineOperations>,
     ) -> Option<UnixStream> {
-        let (counters, name) = (server.counters(), server.mount().point().display().to_string());
+        let (counters, name) = (server.counters(), super::label(server.mount().point()));
         let started = UnixStream::pair().and_then(|(stop, stopped)| {
             let answer = move || {
                 // What others send is read here.

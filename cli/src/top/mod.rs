@@ -12,7 +12,7 @@ mod view;
 use crate::args::Top;
 use crate::failure::{Failure, Status};
 use crate::output::say;
-use crate::{metrics, snapshot};
+use crate::{metrics, output, snapshot};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -232,7 +232,7 @@ impl App {
     }
 }
 
-/// Without a terminal: one look after the other, or one.
+/// Without a terminal: one look after the other for as long as they are read, or one.
 fn print(args: &Top, interval: Duration) -> Result<(), Failure> {
     let read = || args.dirs.iter().map(|dir| (Instant::now(), snapshot::of(dir))).collect::<Vec<_>>();
     let mut before = read();
@@ -264,7 +264,7 @@ fn print(args: &Top, interval: Duration) -> Result<(), Failure> {
                 say!("{}", picture(&app).trim_end());
             }
         }
-        if args.once || is_over {
+        if args.once || is_over || output::is_over() {
             return match failures.into_iter().next() {
                 None => Ok(()),
                 Some(why) => Err(Failure::new(Status::Failed, why)),
