@@ -4,15 +4,14 @@ use crate::args::Info;
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use crate::size::Size;
-use narufs_engine::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
+use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::format::{
-    Access, Features, JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock,
+    Access, Features, JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, Superblock,
 };
 use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::scratch::is_spill_space;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// What is shown, in the order of showing. The keys of the JSON document stay the same in all versions.
@@ -68,16 +67,8 @@ pub fn read(image: &Path) -> Result<Superblock, String> {
     if !kind.is_file() && !kind.is_block_device() {
         return Err("is neither a regular file nor a block device".into());
     }
-    let mut file = File::open(image).map_err(|e| e.to_string())?;
-    let bytes = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
-    // The engine reads superblocks from devices, and the image itself may be locked by its mount.
-    let copy = MemoryDevice::new(bytes / BLOCK_SIZE as u64);
-    for block in SUPERBLOCK_BLOCKS.into_iter().filter(|b| *b < copy.blocks()) {
-        let mut buf = IoBuf::zeroed(BLOCK_SIZE);
-        file.read_exact_at(&mut buf, block * BLOCK_SIZE as u64).map_err(|e| e.to_string())?;
-        copy.run(vec![Request::write(block, buf, Cause::Superblock)]).map_err(|e| e.to_string())?;
-    }
-    narufs_engine::superblock::read_with_any_features(&copy).map_err(|e| match is_spill_space(image) {
+    let file = File::open(image).map_err(|e| e.to_string())?;
+    narufs_engine::superblock::read_beside_mount(&file).map_err(|e| match is_spill_space(image) {
         Ok(true) => "spill space of a scratch file system, no image: narufs stats DIR shows its mount".into(),
         _ => e.to_string(),
     })

@@ -4,9 +4,13 @@
 //! whole, of a version and with features that this code knows, and consistent with the device, or refused in
 //! words. A mount that writes asks [`check_writable`] first, a check or repair [`check_checkable`].
 
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request, io_error};
 use crate::format::{
     Access, BLOCKS_PER_GROUP, FORMAT_VERSION, Features, MAX_COUNT, MAX_POSITION, SLOTS_PER_BLOCK,
     SUPERBLOCK_BLOCKS, SUPERBLOCK_MAGIC, Superblock,
@@ -89,25 +93,48 @@ pub fn check_checkable(sb: &Superblock) -> Result<()> {
 /// # Errors
 /// As [`read`], features aside.
 pub fn read_with_any_features(device: &dyn BlockDevice) -> Result<Superblock> {
-    if device.blocks() <= SUPERBLOCK_BLOCKS[1] {
-        return refused(format!(
-            "not a narufs image: {} blocks of 4 KiB are too few for one",
-            device.blocks()
-        ));
-    }
+    check_room(device.blocks())?;
     let requests = SUPERBLOCK_BLOCKS
         .iter()
         .map(|block| Request::read(*block, IoBuf::zeroed(BLOCK_SIZE), Cause::Superblock))
         .collect();
-    let copies: Vec<_> = device
-        .wait(device.submit(requests))
-        .into_iter()
-        .map(|done| done.result.and(Ok(Superblock::read_from_prefix(&done.buf).map(|(sb, _)| sb).ok())))
+    let done = device.wait(device.submit(requests)).into_iter();
+    judge(done.map(|done| done.result.and(Ok(done.buf))), device.blocks())
+}
+
+/// The same of a file or device that a mount may have locked: no more of it is read than the copies.
+///
+/// # Errors
+/// As [`read_with_any_features`].
+pub fn read_beside_mount(mut file: &File) -> Result<Superblock> {
+    let bytes = file.seek(SeekFrom::End(0)).map_err(|e| io_error("measure the image", &e))?;
+    let blocks = bytes / BLOCK_SIZE as u64;
+    check_room(blocks)?;
+    let copies = SUPERBLOCK_BLOCKS.iter().map(|block| {
+        let mut buf = IoBuf::zeroed(BLOCK_SIZE);
+        let read = file.read_exact_at(&mut buf, block * BLOCK_SIZE as u64);
+        read.map(|()| buf).map_err(|e| io_error("read the superblock", &e))
+    });
+    judge(copies, blocks)
+}
+
+/// Whether there is room for both copies.
+fn check_room(blocks: u64) -> Result<()> {
+    if blocks <= SUPERBLOCK_BLOCKS[1] {
+        return refused(format!("not a narufs image: {blocks} blocks of 4 KiB are too few for one"));
+    }
+    Ok(())
+}
+
+/// Of the copies as they were read from a device of `blocks` blocks the one that counts.
+fn judge(copies: impl Iterator<Item = Result<IoBuf>>, blocks: u64) -> Result<Superblock> {
+    let copies: Vec<_> = copies
+        .map(|copy| copy.map(|buf| Superblock::read_from_prefix(&buf).map(|(sb, _)| sb).ok()))
         .collect();
     let read: Vec<Superblock> = copies.iter().flatten().flatten().copied().collect();
     let whole = read.iter().filter(|sb| sb.magic.get() == SUPERBLOCK_MAGIC && sb.crc.get() == crc(sb));
     if let Some(sb) = whole.max_by_key(|sb| sb.sequence.get()) {
-        check(sb, device.blocks())?;
+        check(sb, blocks)?;
         return Ok(*sb);
     }
     if let Some(Err(e)) = copies.into_iter().find(Result::is_err) {

@@ -3,7 +3,7 @@
 use narufs_engine::format::JournalKind;
 use narufs_engine::mkfs::FormatOptions;
 
-use crate::support::{Work, killed_after_sync, narufs, used};
+use crate::support::{Work, killed_after_sync, narufs, narufs_with_address_space, used};
 
 const KEYS: [&str; 16] = [
     "block_size",
@@ -70,6 +70,27 @@ fn the_keys_are_the_same_for_every_image() {
     assert_eq!((&json["journal"], &json["survives"]), (&"pmem".into(), &"power".into()));
     assert_eq!(json.as_object().expect("an object").len(), KEYS.len());
     narufs(&["info", &work.at("nothing")]).refused(1, "No such file");
+}
+
+/// The length of a file is anybody's to set.
+#[test]
+fn what_is_shown_takes_no_memory_for_the_length_of_an_image() {
+    let work = Work::new();
+    let (image, nothing) = (work.mkfs("image", &[]), work.at("nothing"));
+    for path in [&image, &nothing] {
+        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        // As long as most file systems have files.
+        file.and_then(|file| file.set_len(12 << 40)).expect("no room is taken");
+    }
+    let in_little = |words: &[&str]| narufs_with_address_space(2 << 20, words);
+    in_little(&["info", &nothing]).refused(1, "this is not a narufs image");
+    let info = in_little(&["info", &image, "--json"]);
+    info.done();
+    assert_eq!(info.json()["size_bytes"], 64 << 20);
+    let found = in_little(&["doctor", &nothing]);
+    assert!(found.out.contains("this is not a narufs image"), "{found:?}");
+    let found = in_little(&["doctor", &image]);
+    assert!(found.out.contains("64.0 MiB, unmounted cleanly"), "{found:?}");
 }
 
 /// What narufs is measured against is in builds that ask for it, and nothing of it in any other.

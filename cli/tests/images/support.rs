@@ -53,6 +53,14 @@ pub fn narufs(words: &[&str]) -> Said {
     said(command)
 }
 
+/// Runs it with no more than so many KiB of addresses.
+pub fn narufs_with_address_space(kib: u64, words: &[&str]) -> Said {
+    let mut command = Command::new("sh");
+    let script = format!("ulimit -v {kib} && exec \"$0\" \"$@\"");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_narufs")]).args(words);
+    said(command)
+}
+
 /// Runs it where shared memory has so many KiB. Takes root.
 pub fn narufs_in_small_memory(kib: u32, words: &[&str]) -> Said {
     let unshare = |script: &str| {
