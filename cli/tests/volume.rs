@@ -3,7 +3,9 @@
 use narufs_fuse::control;
 use narufs_testing::lab::Ring;
 use narufs_testing::place::{Place, require_mounts};
+use rustix::mount::{MountFlags, UnmountFlags};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -115,6 +117,52 @@ fn a_limit_of_the_length_of_files_refuses_a_growth_and_ends_no_server() {
     assert_eq!(done(&["resize", dir, "+64M", "--sparse"]), format!("{dir}: 128.0 MiB\n"));
     done(&["umount", dir]);
     assert!(done(&["fsck", image]).contains("clean"));
+}
+
+/// A file system in memory, which goes with this.
+struct SmallHost(tempfile::TempDir);
+
+impl SmallHost {
+    fn new() -> SmallHost {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+        rustix::mount::mount("none", dir.path(), "tmpfs", MountFlags::empty(), c"size=200M")
+            .expect("root may");
+        SmallHost(dir)
+    }
+}
+
+impl Drop for SmallHost {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// The bitmaps of 100 TiB take more than there is, and would leave no room for what the mount writes.
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_growth_that_its_host_has_no_room_for_leaves_it_what_it_has() {
+    require_mounts();
+    let host = SmallHost::new();
+    let place = Place::make(host.0.path(), Ring::Ssd, 64 << 20, 4096).expect("room");
+    let (image, point) = (place.image(), place.point());
+    let (image, dir) = (text(&image), text(&point));
+    done(&["mount", image, dir]);
+    let synced = |name: &str| {
+        let mut file = fs::File::create(point.join(name)).expect("room");
+        file.write_all(&vec![7; 5 << 20]).and_then(|()| file.sync_all()).expect("room");
+    };
+    synced("before");
+    let before = held(Path::new(image));
+    refused(&["resize", dir, "+100T", "--sparse"], 1, "are free");
+    assert_eq!(fs::metadata(image).expect("it is there").len(), 64 << 20);
+    assert!(held(Path::new(image)) < before + (4 << 20), "{} of {before}", held(Path::new(image)));
+    synced("after");
+    assert_eq!(done(&["resize", dir, "+1T", "--sparse"]), format!("{dir}: 1.0 TiB\n"));
+    synced("larger");
+    done(&["umount", dir]);
+    refused(&["resize", image, "+100T", "--sparse"], 1, "are free");
+    done(&["mount", image, dir]);
+    done(&["umount", dir]);
 }
 
 #[test]

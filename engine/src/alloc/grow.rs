@@ -9,12 +9,13 @@
 //! 4. The superblock with the new size is written: the one write that counts.
 //! 5. The blocks are given to those that allocate.
 //!
-//! If a step fails, the size stays what it was, and the call can be made again.
+//! If a step fails, the size stays what it was, and the call can be made again. Before step 4 the device becomes as short
+//! again as it was, too: a file that kept the bitmaps of step 2 might leave its file system no room for anything else.
 
 use super::Alloc;
 use super::bits::Bits;
 use super::group::Group;
-use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
     BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockHeader, BlockKind, SLOT_PAYLOAD, Superblock, checksum,
     checksum_seed,
@@ -61,14 +62,22 @@ impl Alloc {
         if new == old {
             return Ok(());
         }
-        store.device().grow(blocks, sparse)?;
         let mut sb = *on_media;
         sb.blocks.set(blocks);
         sb.groups.set(new.groups());
-        write_bitmaps(store, &sb, old.groups()..new.groups())?;
-        if let Some(last) = old.groups().checked_sub(1) {
-            self.free_behind(store, &on_media, &sb, last)?;
+        let device = store.device();
+        check_room(device.as_ref(), new.groups() - old.groups())?;
+        let had = device.blocks();
+        device.grow(blocks, sparse)?;
+        let prepared = write_bitmaps(store, &sb, old.groups()..new.groups()).and_then(|()| {
+            let last = old.groups().checked_sub(1);
+            last.map_or(Ok(()), |last| self.free_behind(store, &on_media, &sb, last))
+        });
+        if let Err(e) = prepared {
+            device.ungrow(had);
+            return Err(e);
         }
+        // From here on the new size may be on media, and with it all that it counts.
         superblock::write_both(store.device().as_ref(), &mut sb)?;
         *on_media = sb;
         store.set_blocks(blocks);
@@ -108,6 +117,18 @@ impl Alloc {
     }
 }
 
+/// Refuses what would fill the file system below with bitmaps: whoever wrote meanwhile would find no room there.
+fn check_room(device: &dyn BlockDevice, groups: u64) -> Result<()> {
+    let needed = groups.saturating_mul(BLOCK_SIZE as u64);
+    match device.room().filter(|room| *room < needed) {
+        Some(room) => Err(Error::Refused(format!(
+            "the bitmaps of so large a file system take {needed} bytes more, and where the image lies {room} are free; free \
+             some there or ask for less"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Writes the bitmaps of empty groups, and waits until they are durable.
 fn write_bitmaps(store: &Store, sb: &Superblock, groups: std::ops::Range<u64>) -> Result<()> {
     let seed = checksum_seed(&sb.uuid);
@@ -122,4 +143,85 @@ fn write_bitmaps(store: &Store, sb: &Superblock, groups: std::ops::Range<u64>) -
         store.device().run(groups.by_ref().take(BATCH).map(request).collect())?;
     }
     store.device().flush()
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::testing::{BEFORE_GROUPS, image_on};
+    use super::*;
+    use crate::device::{CauseCount, Completion, ImageFile, PlainDevice, Ticket};
+    use crate::store::StoreOptions;
+    use crate::sync::Arc;
+    use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    /// An image some of whose blocks cannot be written.
+    struct Full {
+        below: PlainDevice,
+        from: AtomicU64,
+        to: AtomicU64,
+    }
+
+    impl BlockDevice for Full {
+        fn blocks(&self) -> u64 {
+            self.below.blocks()
+        }
+        fn submit(&self, mut batch: Vec<Request>) -> Ticket {
+            let full = self.from.load(Relaxed)..self.to.load(Relaxed);
+            let fails = |request: &&mut Request| full.contains(&request.block);
+            batch.iter_mut().filter(fails).for_each(|request| request.block = u64::MAX);
+            self.below.submit(batch)
+        }
+        fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+            self.below.wait(ticket)
+        }
+        fn writes_completed(&self) -> u64 {
+            self.below.writes_completed()
+        }
+        fn flush_upto(&self, upto: u64) -> Result<()> {
+            self.below.flush_upto(upto)
+        }
+        fn writes_flushed(&self) -> u64 {
+            self.below.writes_flushed()
+        }
+        fn flushes(&self) -> u64 {
+            self.below.flushes()
+        }
+        fn counters(&self) -> Vec<CauseCount> {
+            self.below.counters()
+        }
+        fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
+            self.below.grow(blocks, sparse)
+        }
+        fn ungrow(&self, blocks: u64) {
+            self.below.ungrow(blocks);
+        }
+    }
+
+    #[test]
+    fn a_growth_that_fails_gives_back_what_it_took_unless_it_may_count() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("image");
+        let old = BEFORE_GROUPS + 100;
+        let below = PlainDevice::new(ImageFile::create_sparse(&path, old).expect("room"));
+        let device = Arc::new(Full { below, from: AtomicU64::new(u64::MAX), to: AtomicU64::new(u64::MAX) });
+        let store = image_on(Arc::clone(&device) as Arc<dyn BlockDevice>, 100, &StoreOptions::default());
+        let alloc = Alloc::load(&store).expect("a fresh image");
+        let len = || std::fs::metadata(&path).expect("it is there").len() / BLOCK_SIZE as u64;
+        let groups = |n: u64| BEFORE_GROUPS + n * BLOCKS_PER_GROUP;
+        let grow = |blocks: u64, full: std::ops::Range<u64>| {
+            device.from.store(full.start, Relaxed);
+            device.to.store(full.end, Relaxed);
+            alloc.grow(&store, blocks, true)
+        };
+
+        // More than a batch is written by then.
+        grow(groups(1000), groups(700)..u64::MAX).expect_err("full");
+        assert_eq!((len(), device.blocks(), store.bounds().blocks), (old, old, old));
+        grow(groups(2), 0..2).expect_err("no superblock");
+        assert_eq!((len(), store.bounds().blocks), (groups(2), old), "the superblock may say so");
+        grow(groups(3), groups(2)..u64::MAX).expect_err("full");
+        assert_eq!((len(), store.bounds().blocks), (groups(2), old), "the superblock may say so still");
+        grow(groups(3), 0..0).expect("room");
+        assert_eq!((len(), device.blocks(), store.bounds().blocks), (groups(3), groups(3), groups(3)));
+    }
 }

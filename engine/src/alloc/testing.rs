@@ -21,6 +21,11 @@ pub(crate) fn image(blocks: u64) -> Store {
 
 /// The same, with a store of other options.
 pub(crate) fn image_with(blocks: u64, options: &StoreOptions) -> Store {
+    image_on(Arc::new(MemoryDevice::new(BEFORE_GROUPS + blocks)), blocks, options)
+}
+
+/// The same on a device that has as many, and those before.
+pub(crate) fn image_on(device: Arc<dyn BlockDevice>, blocks: u64, options: &StoreOptions) -> Store {
     let mut superblock = Superblock::new_zeroed();
     superblock.uuid = *b"a test's uuid...";
     superblock.blocks = U64::new(BEFORE_GROUPS + blocks);
@@ -29,7 +34,6 @@ pub(crate) fn image_with(blocks: u64, options: &StoreOptions) -> Store {
     superblock.orphan_root = U64::new(4);
     superblock.groups_start = U64::new(BEFORE_GROUPS);
     superblock.groups = U64::new(blocks.div_ceil(BLOCKS_PER_GROUP));
-    let device = Arc::new(MemoryDevice::new(BEFORE_GROUPS + blocks));
     let seed = checksum_seed(&superblock.uuid);
     let write = |block: u64, kind: BlockKind, owner: u64, first_byte: u8| {
         let mut buf = IoBuf::zeroed(BLOCK_SIZE);

@@ -282,15 +282,24 @@ impl ImageFile {
         }
         let longer = if sparse { self.lengthen(blocks) } else { self.reserve(blocks) };
         if let Err(e) = longer.and_then(|()| flush()) {
-            if blocks > old
-                && let Err(left) = rustix::fs::ftruncate(&self.file, old * BLOCK_SIZE as u64)
-            {
-                tracing::warn!(path = %self.path.display(), error = %left, "the image keeps the length it could not use");
+            if blocks > old {
+                self.cut(old);
             }
             return Err(e);
         }
         self.blocks.store(blocks.max(old), Relaxed);
         Ok(())
+    }
+
+    /// Makes a regular file that has grown as short again as it was, which gives back what was written behind that.
+    pub(super) fn cut(&self, blocks: u64) {
+        if self.block_device {
+            return;
+        }
+        self.blocks.store(blocks, Relaxed);
+        if let Err(left) = deeply(|| rustix::fs::ftruncate(&self.file, blocks * BLOCK_SIZE as u64)) {
+            tracing::warn!(path = %self.path.display(), error = %left, "the image keeps the length it could not use");
+        }
     }
 
     /// Whether requests bypass the kernel's page cache.

@@ -272,6 +272,15 @@ pub trait BlockDevice: Send + Sync {
         }
         Err(Error::Refused(format!("this device has {} blocks of 4 KiB and cannot grow", self.blocks())))
     }
+
+    /// Bytes that writes to what was never written can still take below; `None` where that is not known, or no matter.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
+    /// Takes back what [`BlockDevice::grow`] has added to the `blocks` blocks there were, and all that was written to it, for
+    /// a caller that has nothing under way there: a file is cut, a block device stays as it is.
+    fn ungrow(&self, _blocks: u64) {}
 }
 
 /// [`BlockDevice::read_into`] by a request with a buffer of its own.

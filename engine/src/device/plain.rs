@@ -103,6 +103,13 @@ pub(super) fn flush_all(image: &ImageFile, group: &GroupFlush) -> Result<()> {
     group.flush_upto(group.completed(), || image.flush())
 }
 
+/// What is free where an image lies in a file, if that file system says.
+pub(super) fn room_for(image: &ImageFile) -> Option<u64> {
+    let below =
+        rustix::fs::fstatvfs(image).ok().filter(|below| !image.is_block_device() && below.f_blocks > 0)?;
+    Some(below.f_bavail.saturating_mul(below.f_frsize))
+}
+
 /// Reads blocks of an image into memory that direct I/O can reach; false, and nothing is done, if it cannot.
 pub(super) fn read_straight(
     image: &ImageFile,
@@ -146,6 +153,14 @@ impl BlockDevice for PlainDevice {
 
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
         self.image.grow(blocks, sparse, || flush_all(&self.image, &self.group))
+    }
+
+    fn room(&self) -> Option<u64> {
+        room_for(&self.image)
+    }
+
+    fn ungrow(&self, blocks: u64) {
+        self.image.cut(blocks);
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

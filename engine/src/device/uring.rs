@@ -23,7 +23,7 @@ mod tests;
 
 use super::counters::Counters;
 use super::flush::GroupFlush;
-use super::plain::{flush_all, read_straight, write_durably};
+use super::plain::{flush_all, read_straight, room_for, write_durably};
 use super::whole::{CUT_OFF, MAX_RETRIES, blocks_of, read_whole, write_whole};
 use super::{
     BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, Erased, ImageFile, IoBuf, Op, Request, Ticket,
@@ -147,6 +147,14 @@ impl BlockDevice for UringDevice {
 
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
         self.image.grow(blocks, sparse, || flush_all(&self.image, &self.group))
+    }
+
+    fn room(&self) -> Option<u64> {
+        room_for(&self.image)
+    }
+
+    fn ungrow(&self, blocks: u64) {
+        self.image.cut(blocks);
     }
 
     /// By pread: one call where the ring takes one to submit and one to wait, and no buffer in between.

@@ -160,6 +160,14 @@ impl BlockDevice for Slow {
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
         self.below.grow(blocks, sparse)
     }
+
+    fn room(&self) -> Option<u64> {
+        self.below.room()
+    }
+
+    fn ungrow(&self, blocks: u64) {
+        self.below.ungrow(blocks);
+    }
 }
 
 #[cfg(test)]
