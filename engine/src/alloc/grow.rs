@@ -66,8 +66,11 @@ impl Alloc {
         sb.blocks.set(blocks);
         sb.groups.set(new.groups());
         let device = store.device();
-        check_room(device.as_ref(), new.groups() - old.groups())?;
         let had = device.blocks();
+        // What is there already may have its room.
+        if blocks > had {
+            check_room(device.as_ref(), new.groups() - old.groups())?;
+        }
         device.grow(blocks, sparse)?;
         let prepared = write_bitmaps(store, &sb, old.groups()..new.groups()).and_then(|()| {
             let last = old.groups().checked_sub(1);
