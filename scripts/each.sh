@@ -8,7 +8,7 @@ failures() { # LOG: what has failed in it, for the one line that is always seen
 }
 
 each() { # WHAT DIRECTORY LIMIT NAME...: runs DIRECTORY/NAME.sh; the end of the log of what fails is shown
-    local what=$1 directory=$2 limit=$3 name log start status failed=()
+    local what=$1 directory=$2 limit=$3 name log start status lines failed=()
     shift 3
     for name; do
         prepare "$name"
@@ -17,10 +17,11 @@ each() { # WHAT DIRECTORY LIMIT NAME...: runs DIRECTORY/NAME.sh; the end of the 
         if scripts/within.sh "$limit" "$directory/$name.sh" >"$log" 2>&1; then
             printf '%-10s ok      %4d s  %s\n' "$name" $((SECONDS - start)) "$(told "$name" "$log")"
         else
-            status=$?
-            [[ $status -ne 124 ]] || echo "$name: did not end within $limit s" >>"$log"
+            status=$? lines=40
+            # What it waited for is in there.
+            [[ $status -ne 124 ]] || { echo "$name: did not end within $limit s" >>"$log"; lines=200; }
             printf '%-10s FAILED  %4d s  %s%s\n' "$name" $((SECONDS - start)) "$log" "$(failures "$log")"
-            tail -n 40 "$log" | sed 's/^/    /'
+            tail -n "$lines" "$log" | sed 's/^/    /'
             failed+=("$name")
         fi
     done
