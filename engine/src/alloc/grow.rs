@@ -125,8 +125,10 @@ fn check_room(device: &dyn BlockDevice, groups: u64) -> Result<()> {
     let needed = groups.saturating_mul(BLOCK_SIZE as u64);
     match device.room().filter(|room| *room < needed) {
         Some(room) => Err(Error::Refused(format!(
-            "the bitmaps of so large a file system take {needed} bytes more, and where the image lies {room} are free; free \
-             some there or ask for less"
+            "the bitmaps of so large a file system take {} MiB more, and where the image lies {} MiB are free; free some there \
+             or ask for less",
+            needed.div_ceil(1 << 20),
+            room >> 20
         ))),
         None => Ok(()),
     }

@@ -15,7 +15,7 @@ import unittest
 from common import *
 
 REFERENCE = os.environ.get("NARUFS_TEST_REFERENCE")
-CALLS = int(os.environ.get("NARUFS_TEST_CALLS", "1200"))
+CALLS = int(os.environ.get("NARUFS_TEST_CALLS", "700"))
 SEED = int(os.environ.get("NARUFS_TEST_SEED", "1"))
 SEEDS = 3
 ANY_ERROR = os.environ.get("NARUFS_TEST_ERRORS") == "any"
