@@ -154,7 +154,7 @@ fn write_bitmaps(store: &Store, sb: &Superblock, groups: std::ops::Range<u64>) -
 mod tests {
     use super::super::testing::{BEFORE_GROUPS, image_on};
     use super::*;
-    use crate::device::{CauseCount, Completion, ImageFile, PlainDevice, Ticket};
+    use crate::device::{Completion, ImageFile, PlainDevice, Ticket, forwarded};
     use crate::store::StoreOptions;
     use crate::sync::Arc;
     use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -167,9 +167,7 @@ mod tests {
     }
 
     impl BlockDevice for Full {
-        fn blocks(&self) -> u64 {
-            self.below.blocks()
-        }
+        forwarded!(below);
         fn submit(&self, mut batch: Vec<Request>) -> Ticket {
             let full = self.from.load(Relaxed)..self.to.load(Relaxed);
             let fails = |request: &&mut Request| full.contains(&request.block);
@@ -178,21 +176,6 @@ mod tests {
         }
         fn wait(&self, ticket: Ticket) -> Vec<Completion> {
             self.below.wait(ticket)
-        }
-        fn writes_completed(&self) -> u64 {
-            self.below.writes_completed()
-        }
-        fn flush_upto(&self, upto: u64) -> Result<()> {
-            self.below.flush_upto(upto)
-        }
-        fn writes_flushed(&self) -> u64 {
-            self.below.writes_flushed()
-        }
-        fn flushes(&self) -> u64 {
-            self.below.flushes()
-        }
-        fn counters(&self) -> Vec<CauseCount> {
-            self.below.counters()
         }
         fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
             self.below.grow(blocks, sparse)

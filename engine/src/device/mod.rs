@@ -283,6 +283,33 @@ pub trait BlockDevice: Send + Sync {
     fn ungrow(&self, _blocks: u64) {}
 }
 
+/// What a device of a test has the one below it do, in this field: all that it must have but `submit` and `wait`.
+#[cfg(all(test, not(any(loom, shuttle))))]
+macro_rules! forwarded {
+    ($below:ident) => {
+        fn blocks(&self) -> u64 {
+            self.$below.blocks()
+        }
+        fn writes_completed(&self) -> u64 {
+            self.$below.writes_completed()
+        }
+        fn flush_upto(&self, upto: u64) -> $crate::Result<()> {
+            self.$below.flush_upto(upto)
+        }
+        fn writes_flushed(&self) -> u64 {
+            self.$below.writes_flushed()
+        }
+        fn flushes(&self) -> u64 {
+            self.$below.flushes()
+        }
+        fn counters(&self) -> Vec<$crate::device::CauseCount> {
+            self.$below.counters()
+        }
+    };
+}
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use forwarded;
+
 /// [`BlockDevice::read_into`] by a request with a buffer of its own.
 fn read_copied(
     device: &(impl BlockDevice + ?Sized),

@@ -22,7 +22,7 @@ impl EngineOperations {
         let mut wanted = engine_attributes(change);
         // chown(2) that changes neither, and a cached write to a file with setuid by anybody, which takes that itself. Elsewhere
         // the former is refused to others; which of the two it is the kernel does not say.
-        if wanted == vfs::SetAttr::default() && (ctx.uid == 0 || ctx.uid == self.fs.getattr(nodeid)?.uid) {
+        if wanted == vfs::SetAttr::default() && self.is_root_or_owner(ctx, nodeid)? {
             wanted.kill_suidgid = true;
         }
         let open = open.as_deref();
@@ -43,6 +43,10 @@ impl EngineOperations {
         })
     }
 
+    fn is_root_or_owner(&self, ctx: &RequestContext<'_>, nodeid: u64) -> Result<bool> {
+        Ok(ctx.uid == 0 || ctx.uid == self.fs.getattr(nodeid)?.uid)
+    }
+
     /// Removes [`CAPABILITY`]. The kernel asks for that before it asks for a change of a file, as whoever changes it; who wants
     /// that alone it lets do so only if he has the capability for it.
     ///
@@ -52,7 +56,7 @@ impl EngineOperations {
     pub(super) fn remove_capability(&self, ctx: &RequestContext<'_>, nodeid: u64) -> Result<()> {
         let may = match self.permissions {
             Permissions::Kernel => true,
-            Permissions::Server => ctx.uid == 0 || ctx.uid == self.fs.getattr(nodeid)?.uid,
+            Permissions::Server => self.is_root_or_owner(ctx, nodeid)?,
         };
         if may {
             self.fs.removexattr(&Context::root(), nodeid, CAPABILITY)?;

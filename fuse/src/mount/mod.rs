@@ -237,11 +237,15 @@ pub fn unmount(point: &Path, busy: IfBusy) -> io::Result<()> {
     Ok(rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW)?)
 }
 
+/// The number of the connection of the topmost mount at `point`; EINVAL: that is not ours.
+fn connection_at(point: &Path) -> io::Result<u32> {
+    let found = mountinfo::find(point)?.filter(mountinfo::Entry::is_ours);
+    Ok(found.ok_or(Errno::INVAL)?.device.1)
+}
+
 /// The file that cuts off the topmost mount at `point`: it is of the user who has mounted that.
 fn abort_file_at(point: &Path) -> io::Result<OwnedFd> {
-    let found = mountinfo::find(point)?.filter(mountinfo::Entry::is_ours);
-    let entry = found.ok_or(Errno::INVAL)?;
-    of_connection(entry.device.1, "abort", OFlags::WRONLY).map_err(|e| {
+    of_connection(connection_at(point)?, "abort", OFlags::WRONLY).map_err(|e| {
         let why = format!("it is detached, but who uses it is not cut off: {UNREACHED}: {e}");
         io::Error::new(io::ErrorKind::Unsupported, why)
     })

@@ -10,7 +10,7 @@
 //!
 //! Invariant: nothing is done to a process but to one that is stopped and has the connection open.
 
-use super::{mountinfo, of_connection};
+use super::{connection_at, of_connection};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -39,8 +39,7 @@ impl Waiting {
     /// # Errors
     /// EINVAL if there is none; those of reaching the control file system of FUSE.
     pub fn at(point: &Path) -> io::Result<Waiting> {
-        let found = mountinfo::find(point)?.filter(mountinfo::Entry::is_ours);
-        let connection = found.ok_or(Errno::INVAL)?.device.1;
+        let connection = connection_at(point)?;
         Ok(Waiting { connection, shown: of_connection(connection, ".", OFlags::PATH | OFlags::DIRECTORY)? })
     }
 

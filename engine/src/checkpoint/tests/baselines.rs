@@ -1,7 +1,7 @@
 //! One thread, with one request under way, or with batches of 64 buffers.
 
 use super::*;
-use crate::device::{CauseCount, Completion, Ticket};
+use crate::device::{Completion, Ticket, forwarded};
 use std::sync::Mutex as StdMutex;
 
 /// Notes what is under way of home writes.
@@ -26,9 +26,7 @@ impl Watched {
 }
 
 impl BlockDevice for Watched {
-    fn blocks(&self) -> u64 {
-        self.below.blocks()
-    }
+    forwarded!(below);
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let home: Vec<_> = batch.iter().filter(|request| request.cause == Cause::Checkpoint).collect();
         let buffers = home.iter().map(|request| request.buf.len() / BLOCK_SIZE).sum();
@@ -52,21 +50,6 @@ impl BlockDevice for Watched {
     }
     fn submitters(&self) -> usize {
         8
-    }
-    fn writes_completed(&self) -> u64 {
-        self.below.writes_completed()
-    }
-    fn flush_upto(&self, upto: u64) -> crate::Result<()> {
-        self.below.flush_upto(upto)
-    }
-    fn writes_flushed(&self) -> u64 {
-        self.below.writes_flushed()
-    }
-    fn flushes(&self) -> u64 {
-        self.below.flushes()
-    }
-    fn counters(&self) -> Vec<CauseCount> {
-        self.below.counters()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the device fails to read is not damage: nothing is made of it, and nothing is written.
 
 use super::*;
-use crate::device::{BlockDevice, CauseCount, Completion, Op, Ticket};
+use crate::device::{BlockDevice, Completion, Op, Ticket, forwarded};
 use tool::Tool;
 
 /// A device that fails to read one block.
@@ -11,9 +11,7 @@ struct Unreadable {
 }
 
 impl BlockDevice for Unreadable {
-    fn blocks(&self) -> u64 {
-        self.inner.blocks()
-    }
+    forwarded!(inner);
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let fails = |request: &Request| {
@@ -30,26 +28,6 @@ impl BlockDevice for Unreadable {
 
     fn wait(&self, ticket: Ticket) -> Vec<Completion> {
         self.inner.wait(ticket)
-    }
-
-    fn writes_completed(&self) -> u64 {
-        self.inner.writes_completed()
-    }
-
-    fn flush_upto(&self, upto: u64) -> Result<()> {
-        self.inner.flush_upto(upto)
-    }
-
-    fn writes_flushed(&self) -> u64 {
-        self.inner.writes_flushed()
-    }
-
-    fn flushes(&self) -> u64 {
-        self.inner.flushes()
-    }
-
-    fn counters(&self) -> Vec<CauseCount> {
-        self.inner.counters()
     }
 }
 

@@ -6,9 +6,9 @@ mod baselines;
 
 use super::{ScratchOptions, SpillOptions, make_on};
 use crate::device::{
-    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, MemoryDevice, Op, Request, Ticket,
+    BLOCK_SIZE, BlockDevice, Cause, Completion, MemoryDevice, Op, Request, Ticket, forwarded,
 };
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::path::{File, Files, Fs};
 use crate::sync::Arc;
 use crate::volume::Mounted;
@@ -282,9 +282,7 @@ struct Faulty {
 }
 
 impl BlockDevice for Faulty {
-    fn blocks(&self) -> u64 {
-        self.below.blocks()
-    }
+    forwarded!(below);
     fn submit(&self, mut batch: Vec<Request>) -> Ticket {
         for request in &mut batch {
             let fails = match request.op {
@@ -299,21 +297,6 @@ impl BlockDevice for Faulty {
     }
     fn wait(&self, ticket: Ticket) -> Vec<Completion> {
         self.below.wait(ticket)
-    }
-    fn writes_completed(&self) -> u64 {
-        self.below.writes_completed()
-    }
-    fn flush_upto(&self, upto: u64) -> Result<()> {
-        self.below.flush_upto(upto)
-    }
-    fn writes_flushed(&self) -> u64 {
-        self.below.writes_flushed()
-    }
-    fn flushes(&self) -> u64 {
-        self.below.flushes()
-    }
-    fn counters(&self) -> Vec<CauseCount> {
-        self.below.counters()
     }
 }
 
